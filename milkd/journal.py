@@ -1,0 +1,248 @@
+"""The journal: what changed since the last snapshot, on disk before anybody is told (M7, M16.7).
+
+A record holds effects (cells as they now are), not requests: replay runs no rule, and replaying a record
+twice changes nothing. The file is preallocated, so that a sync writes data alone.
+
+    file    = header, records …, zeros
+    header  = b"MILKJRNL" · u32 version · u32 crc32 of the version
+    record  = u32 length · u32 crc32 of (sequence number + payload) · u64 sequence number · payload
+    payload = msgpack list of [table, key, cell or nil]
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from milkd.store import CELL_TYPES, Effect
+
+VERSION = 1
+_MAGIC = b"MILKJRNL"
+_HEADER = struct.Struct("<8sII")
+_RECORD = struct.Struct("<IIQ")
+_CHUNK = 1 << 20
+_MAX_RECORD = 1 << 28
+
+
+class JournalTooNew(Exception):
+    """A later version of milkd wrote this journal; it must not be read or overwritten by this one."""
+
+
+class Replayed(Struct):
+    """What was found in a journal: records in order, where the next one goes, and what was wrong."""
+
+    records: list[tuple[int, list[Effect]]]
+    end: int
+    problem: str = ""
+    """"" where the journal ended as a crash leaves it; else the middle of it is damaged."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[str, str, msgspec.Raw]]).decode
+_cells: dict[str, Callable[[Any], Any]] = {
+    table: msgspec.msgpack.Decoder(kind | None).decode for table, kind in CELL_TYPES.items()
+}
+
+
+class Journal:
+    """The open journal. For the core thread; appends are durable when ``sync`` returns."""
+
+    def __init__(self, path: Path, *, next_number: int = 1) -> None:
+        self.path = path
+        self.next_number = next_number
+        self.end = _HEADER.size
+        self.bytes_written = 0
+        self._allocated = 0
+        self._descriptor = -1
+
+    def read(self) -> Replayed:
+        """All records there are; leaves the journal ready to append after them. Makes the file if absent.
+
+        Raises JournalTooNew, OSError.
+        """
+        if not self.path.exists():
+            self._start_file(self.path)
+            self._open(self.path)
+            return Replayed([], self.end)
+        data = self.path.read_bytes()
+        replayed = scan(data)
+        if replayed.records:
+            self.next_number = max(self.next_number, replayed.records[-1][0] + 1)
+        self._open(self.path)
+        self.end = replayed.end
+        return replayed
+
+    def append(self, effects: list[Effect]) -> int:
+        """Write one record, durable when this returns; returns its sequence number.
+
+        Raises OSError (full disk, broken disk), with the record taken back.
+        """
+        payload = _encode(effects)
+        number = struct.pack("<Q", self.next_number)
+        record = _RECORD.pack(len(payload), zlib.crc32(number + payload), self.next_number) + payload
+        try:
+            self._reserve(len(record) + _RECORD.size)
+            _write_all(self._descriptor, record, self.end)
+            _sync(self._descriptor)
+        except OSError:
+            self._take_back()
+            raise
+        self.end += len(record)
+        self.bytes_written += len(record)
+        self.next_number += 1
+        return self.next_number - 1
+
+    def compact(self, covered: int) -> None:
+        """Start a new file with the records after ``covered`` alone; the old one is gone when this returns.
+
+        Raises OSError, with the old journal still in use.
+        """
+        kept = [(n, effects) for n, effects in scan(self.path.read_bytes()).records if n > covered]
+        fresh = self.path.with_name(self.path.name + ".new")
+        self._start_file(fresh)
+        old, end = self._descriptor, self.end
+        try:
+            self._open(fresh)
+            number = self.next_number
+            for self.next_number, effects in kept:
+                self.append(effects)
+            self.next_number = number
+            os.replace(fresh, self.path)
+            sync_folder(self.path.parent)
+        except OSError:
+            os.close(self._descriptor)
+            self._descriptor, self.end = old, end
+            self._allocated = os.fstat(old).st_size
+            raise
+        os.close(old)
+
+    def close(self) -> None:
+        """Close the file; nothing is pending."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _start_file(self, path: Path) -> None:
+        version = struct.pack("<I", VERSION)
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _allocate(descriptor, 0, _CHUNK)
+            _write_all(descriptor, _HEADER.pack(_MAGIC, VERSION, zlib.crc32(version)), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_folder(path.parent)
+
+    def _open(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._allocated = os.fstat(self._descriptor).st_size
+        self.end = _HEADER.size
+
+    def _reserve(self, size: int) -> None:
+        if self.end + size > self._allocated:
+            more = max(_CHUNK, size)
+            _allocate(self._descriptor, self._allocated, more)
+            os.fsync(self._descriptor)
+            self._allocated += more
+
+    def _take_back(self) -> None:
+        """After a failed write: what may stand there must not be read as a record."""
+        try:
+            _write_all(self._descriptor, b"\0" * _RECORD.size, self.end)
+        except OSError:
+            # The same disk refuses this too. The next append writes over the same place; if none comes,
+            # the record has no reply that anybody saw.
+            return
+
+
+def scan(data: bytes) -> Replayed:
+    """The records of a journal's bytes. A torn end is what a crash leaves; damage before that is told."""
+    if len(data) < _HEADER.size or not any(data):
+        return Replayed([], _HEADER.size)
+    magic, version, _ = _HEADER.unpack_from(data)
+    if magic == _MAGIC and version > VERSION:
+        raise JournalTooNew(f"journal of version {version}; this milkd reads up to {VERSION}")
+    problem = "" if magic == _MAGIC else "the header is damaged"
+    records: list[tuple[int, list[Effect]]] = []
+    offset = end = _HEADER.size
+    while True:
+        found = _record_at(data, offset)
+        if found is not None:
+            number, effects, offset = found
+            records.append((number, effects))
+            end = offset
+            continue
+        again = _next_record(data, offset, records[-1][0] if records else 0)
+        if again is None:
+            return Replayed(records, end, problem)
+        problem = f"bytes {offset} to {again} are damaged"
+        offset = again
+
+
+def _record_at(data: bytes, offset: int) -> tuple[int, list[Effect], int] | None:
+    if offset + _RECORD.size > len(data):
+        return None
+    length, checksum, number = _RECORD.unpack_from(data, offset)
+    begin, end = offset + _RECORD.size, offset + _RECORD.size + length
+    if not 0 < length < _MAX_RECORD or end > len(data) or number == 0:
+        return None
+    if zlib.crc32(data[begin - 8 : end]) != checksum:
+        return None
+    effects = [(table, key, _cells[table](raw)) for table, key, raw in _decode(data[begin:end])]
+    return number, effects, end
+
+
+def _next_record(data: bytes, offset: int, last: int) -> int | None:
+    """Where a whole record stands after damage: found by the sequence numbers that may come next."""
+    if not any(data[offset:]):
+        return None
+    for number in range(last + 1, last + 1001):
+        at = data.find(struct.pack("<Q", number), offset)
+        while at >= 0:
+            if at - 8 >= offset and _record_at(data, at - 8) is not None:
+                return at - 8
+            at = data.find(struct.pack("<Q", number), at + 1)
+    return None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def _allocate(descriptor: int, offset: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, offset, size)
+    else:  # macOS: zeros do the same, once a mebibyte
+        _write_all(descriptor, b"\0" * size, offset)
+
+
+def _sync(descriptor: int) -> None:
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:  # macOS: fsync does not reach the platter, F_FULLFSYNC does
+        import fcntl
+
+        fcntl.fcntl(descriptor, getattr(fcntl, "F_FULLFSYNC", 51))
+
+
+__all__ = ["Iterator", "Journal", "JournalTooNew", "Replayed", "scan", "sync_folder"]

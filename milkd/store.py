@@ -1,0 +1,597 @@
+"""The one owner of what is remembered, and its index. Every change is a cell put or dropped.
+
+State is a few tables of cells: key -> frozen struct. ``put`` is the only way in, for a request, for the
+undo of a failed batch, for the replay of the journal and for the load of the files alike; it keeps what is
+derived (indexes, counters, horizons) true, and notes the cell for undo and as an effect for the journal.
+
+Some cells only flow (use marks, pass marks, runs): ``lazy`` ones wait for the next effect that must be on
+disk, in order, or for a checkpoint; nobody waits for them (M7, M21).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from milk_client.errors import Ambiguous, Invalid, NotFound
+from milk_client.wire import Event, Report, SeenLine
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milkd.clocks import Clocks, Run, Sitting
+from milkd.config import Memory
+from milkd.index import Index
+from milkd.rules import weight
+from milkd.rules.passes import strong
+from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
+from milkd.rules.present import Present
+
+Table = Literal["percept", "archive", "edge", "engram", "run", "sitting", "reply", "seen", "pass", "meta", "file", "clock"]
+
+
+class Remembered(Struct, frozen=True, array_like=True):
+    """The outcome of a change, without content, until it is acknowledged: a retry acts once."""
+
+    outcome: bytes
+    ack: int
+    boot: float
+
+
+class FileExtra(Struct, frozen=True, array_like=True):
+    """What a scope's file holds that milkd does not know: top-level fields, and fields of its own block."""
+
+    top: dict[str, bytes] = {}
+    own: dict[str, bytes] = {}
+
+
+class PassMark(Struct, frozen=True, array_like=True):
+    """Where a scope's last pass stood on its running clock, and what it reported."""
+
+    clock_s: float
+    at: str
+    report: Report | None = None
+
+
+CELL_TYPES: dict[str, Any] = {
+    "percept": Held,
+    "archive": Gone,
+    "edge": Link,
+    "engram": Group,
+    "run": Run,
+    "sitting": Sitting,
+    "reply": Remembered,
+    "seen": SeenLine,
+    "pass": PassMark,
+    "meta": float,
+    "file": FileExtra,
+    "use": tuple[float, str],
+    "clock": float,
+    "heard": float,
+}
+"""What a cell of each table holds; the journal decodes by it."""
+
+Effect = tuple[str, str, Any]
+
+
+class Scope:
+    """What is derived for one scope: the global one or a session."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_global = name == GLOBAL
+        self.living = Index()
+        self.archived = Index()
+        self.core: set[str] = set()
+        self.strong: set[str] = set()
+        self.touched: set[str] = set()
+        self.fading = 0
+        self.horizon: list[tuple[float, str]] = []
+        self.acting: dict[str, None] = {}
+        self.edges: set[str] = set()
+        self.engrams: dict[str, str] = {}
+
+
+class Store(Present):
+    """What is remembered. All methods are for the core thread."""
+
+    def __init__(self, knobs: Memory) -> None:
+        self.clocks = Clocks()
+        super().__init__(knobs, self.clocks.reading)
+        self.event = 0
+        self.percepts: dict[str, Held] = {}
+        self.archive: dict[str, Gone] = {}
+        self.links: dict[str, Link] = {}
+        self.groups: dict[str, Group] = {}
+        self.replies: dict[str, dict[int, Remembered]] = {}
+        self.seen: dict[str, SeenLine] = {}
+        self.marks: dict[str, PassMark] = {}
+        self.meta: dict[str, float] = {}
+        self.files: dict[str, FileExtra] = {}
+        self.scopes: dict[str, Scope] = {GLOBAL: Scope(GLOBAL)}
+        self.dirty: set[str] = set()
+        self.contradictions: set[str] = set()
+        self._adjacent: dict[str, dict[str, None]] = {}
+        self._members: dict[str, dict[str, None]] = {}
+        self._prefixes: dict[str, set[str]] = {}
+        self._edge_places: dict[str, str] = {}
+        self._seq = 0
+        self._undo: list[tuple[Table, str, Any]] = []
+        self._effects: list[Effect] = []
+        self._lazy: dict[tuple[str, str], Any] = {}
+        self._written_clocks: dict[str, float] = {}
+        self.events: list[Event] = []
+
+    # ------------------------------------------------------------ transactions
+
+    def mark(self) -> tuple[int, int, int, int]:
+        """A point to roll back to."""
+        return len(self._undo), len(self._effects), len(self.events), self.event
+
+    def rollback(self, mark: tuple[int, int, int, int]) -> None:
+        """Take back every change since ``mark``, newest first."""
+        undo, effects, events, event = mark
+        del self.events[events:]
+        while len(self._undo) > undo:
+            table, key, old = self._undo.pop()
+            if table == "clock":
+                self.clocks.set_reading(key, old)
+                continue
+            self._set(table, key, old)
+            if (table, key) in self._lazy:
+                self._lazy[table, key] = old
+        # Lazy cells of earlier requests may have been flushed among these effects: what is cut off is
+        # written down again with the value that its cell now has.
+        for name, key, value in self._effects[effects:]:
+            if name == "use":
+                held = self.percepts.get(key)
+                if held is not None:
+                    self._lazy.setdefault((name, key), (held.idle_from_s, held.record.last_used_at))
+            elif name in ("heard", "clock"):
+                self._lazy.setdefault((name, key), value)
+            else:
+                self._lazy.setdefault((name, key), self._get(name, key))  # type: ignore[arg-type]
+        del self._effects[effects:]
+        self.event = event
+
+    def must_sync(self) -> bool:
+        """Whether something changed that an answer has to wait for."""
+        return bool(self._effects)
+
+    def take_effects(self) -> list[Effect]:
+        """All effects since the last take, in order, ending with the clocks that moved (M7)."""
+        self._flush_lazy()
+        effects = self._effects
+        for scope, seconds in self.clocks.readings().items():
+            if self._written_clocks.get(scope) != seconds:
+                self._written_clocks[scope] = seconds
+                effects.append(("clock", scope, seconds))
+        if effects:
+            effects.append(("meta", "event", float(self.event)))
+        self._effects = []
+        self._undo.clear()
+        return effects
+
+    def next_event(self) -> int:
+        """The number of the attach, change or pass that now happens (M5)."""
+        self.event += 1
+        return self.event
+
+    def next_seq(self) -> int:
+        """The order of birth of a percept or an edge."""
+        self._seq += 1
+        return self._seq
+
+    def put(self, table: Table, key: str, value: Any) -> None:
+        """Set a cell; None drops it."""
+        old = self._get(table, key)
+        self._flush_lazy()
+        self._set(table, key, value)
+        self._undo.append((table, key, old))
+        self._effects.append((table, key, value))
+
+    def put_lazy(self, table: Table, key: str, value: Any) -> None:
+        """Set a cell that no answer waits for; coalesced by key."""
+        old = self._get(table, key)
+        self._set(table, key, value)
+        self._undo.append((table, key, old))
+        self._lazy.pop((table, key), None)
+        self._lazy[table, key] = value
+
+    def use(self, percept_id: str, wall_stamp: str) -> None:
+        """A percept was recalled or injected: idle 0 (M21). Coalesced, never waited for."""
+        clock = self.clocks.reading(GLOBAL)
+        self._mark_used(percept_id, clock, wall_stamp)
+        self._lazy.pop(("use", percept_id), None)
+        self._lazy["use", percept_id] = (clock, wall_stamp)
+
+    def drop_session(self, name: str) -> None:
+        """A session whose percepts have all gone elsewhere is no more."""
+        self._undo.append(("clock", name, self.clocks.reading(name)))
+        self.clocks.drop_reading(name)
+        self.scopes.pop(name, None)
+        self._effects.append(("clock", name, None))
+        self._written_clocks.pop(name, None)
+        self.dirty.add(name)
+
+    def replay(self, effects: Iterable[Effect]) -> None:
+        """Bring cells to what the journal says; runs no rule."""
+        for table, key, value in effects:
+            if table == "use":
+                if key in self.percepts:
+                    self._mark_used(key, value[0], value[1])
+            elif table == "clock":
+                if value is None:
+                    self.clocks.drop_reading(key)
+                    self.scopes.pop(key, None)
+                    self.dirty.add(key)
+                else:
+                    self.clocks.set_reading(key, value)
+            elif table == "heard":
+                if key in self.clocks.heard:
+                    self.clocks.heard[key].request_boot = value
+            elif table == "meta" and key == "event":
+                self.event = max(self.event, int(value))
+            else:
+                self._set(table, key, value)  # type: ignore[arg-type]
+
+    def note_heard(self) -> None:
+        """Write down when each live run was last heard (silence goes on over a restart, M6)."""
+        for run_id, heard in self.clocks.heard.items():
+            self._lazy["heard", run_id] = heard.request_boot
+
+    def _flush_lazy(self) -> None:
+        if self._lazy:
+            self._effects.extend((table, key, value) for (table, key), value in self._lazy.items())
+            self._lazy.clear()
+
+    def _mark_used(self, percept_id: str, clock: float, wall_stamp: str) -> None:
+        held = self.percepts.get(percept_id)
+        if held is not None:
+            record = replace(held.record, last_used_at=wall_stamp)
+            self.percepts[percept_id] = replace(held, record=record, idle_from_s=clock)
+            self.dirty.add(held.scope)
+
+    # ------------------------------------------------------------ cells
+
+    def _get(self, table: Table, key: str) -> Any:
+        match table:
+            case "percept":
+                return self.percepts.get(key)
+            case "archive":
+                return self.archive.get(key)
+            case "edge":
+                return self.links.get(key)
+            case "engram":
+                return self.groups.get(key)
+            case "run":
+                return self.clocks.runs.get(key)
+            case "sitting":
+                return self.clocks.sittings.get(int(key))
+            case "reply":
+                client, _, number = key.rpartition(" ")
+                return self.replies.get(client, {}).get(int(number))
+            case "seen":
+                return self.seen.get(key)
+            case "pass":
+                return self.marks.get(key)
+            case "meta":
+                return self.meta.get(key)
+            case "file":
+                return self.files.get(key)
+            case "clock":
+                return self.clocks.reading(key)
+
+    def _set(self, table: Table, key: str, value: Any) -> None:
+        match table:
+            case "percept":
+                self._set_percept(key, value)
+            case "archive":
+                self._set_archived(key, value)
+            case "edge":
+                self._set_link(key, value)
+            case "engram":
+                self._set_group(key, value)
+            case "run":
+                self.clocks.put_run(key, value)
+            case "sitting":
+                self.clocks.put_sitting(int(key), value)
+            case "reply":
+                self._set_reply(key, value)
+            case "seen":
+                _set_or_drop(self.seen, key, value)
+            case "pass":
+                _set_or_drop(self.marks, key, value)
+            case "meta":
+                _set_or_drop(self.meta, key, value)
+            case "file":
+                _set_or_drop(self.files, key, value)
+                self.dirty.add(key)
+            case "clock":
+                self.clocks.set_reading(key, value)
+
+    def _set_percept(self, key: str, new: Held | None) -> None:
+        old = self.percepts.get(key)
+        if old is not None:
+            self._underive(old, keep_index=new is not None and _same_place(old, new))
+        if new is None:
+            self.percepts.pop(key, None)
+            self._unprefix(key)
+        else:
+            self.percepts[key] = new
+            self._seq = max(self._seq, new.seq)
+            self._prefixes.setdefault(key[:4], set()).add(key)
+            self._derive(new, has_index=old is not None and _same_place(old, new))
+        if (old is None) != (new is None) or (old and new and old.scope != new.scope):
+            self._ends_moved(key)
+
+    def _derive(self, held: Held, *, has_index: bool) -> None:
+        scope = self.scope(held.scope)
+        record = held.record
+        if not has_index:
+            scope.living.add(record.id, record.content)
+        scope.touched.add(record.id)
+        if record.core:
+            scope.core.add(record.id)
+        elif not scope.is_global or record.w > self.knobs.prune_threshold:
+            scope.fading += 1
+        if scope.is_global:
+            if not record.core:
+                due = held.idle_from_s + self.knobs.global_archive_after_days * weight.DAY_S
+                heapq.heappush(scope.horizon, (due, record.id))
+        else:
+            if strong(record, self.knobs):
+                scope.strong.add(record.id)
+            if not record.core:
+                heapq.heappush(scope.horizon, (self.fades_at(held), record.id))
+        if record.engram_id:
+            self._members.setdefault(record.engram_id, {})[record.id] = None
+        self.dirty.add(held.scope)
+
+    def _underive(self, held: Held, *, keep_index: bool) -> None:
+        scope = self.scope(held.scope)
+        record = held.record
+        if not keep_index:
+            scope.living.remove(record.id, record.content)
+        scope.touched.discard(record.id)
+        scope.strong.discard(record.id)
+        if record.core:
+            scope.core.discard(record.id)
+        elif not scope.is_global or record.w > self.knobs.prune_threshold:
+            scope.fading -= 1
+        if record.engram_id:
+            members = self._members.get(record.engram_id, {})
+            members.pop(record.id, None)
+            if not members:
+                self._members.pop(record.engram_id, None)
+        self.dirty.add(held.scope)
+
+    def _set_archived(self, key: str, new: Gone | None) -> None:
+        old = self.archive.get(key)
+        if old is not None:
+            self.scope(old.held.scope).archived.remove(key, old.held.record.content)
+        if new is None:
+            self.archive.pop(key, None)
+            self._unprefix(key)
+        else:
+            self.archive[key] = new
+            self._prefixes.setdefault(key[:4], set()).add(key)
+            self.scope(new.held.scope).archived.add(key, new.held.record.content)
+        self.dirty.add("archive")
+
+    def _unprefix(self, key: str) -> None:
+        if key not in self.percepts and key not in self.archive:
+            ids = self._prefixes.get(key[:4])
+            if ids is not None:
+                ids.discard(key)
+                if not ids:
+                    del self._prefixes[key[:4]]
+
+    def _set_link(self, key: str, new: Link | None) -> None:
+        old = self.links.get(key)
+        if old is not None:
+            for end in (old.edge.source, old.edge.target):
+                keys = self._adjacent.get(end, {})
+                keys.pop(key, None)
+                if not keys:
+                    self._adjacent.pop(end, None)
+            self._unplace(key)
+        if new is None:
+            self.links.pop(key, None)
+            self.contradictions.discard(key)
+        else:
+            self.links[key] = new
+            self._seq = max(self._seq, new.seq)
+            for end in (new.edge.source, new.edge.target):
+                self._adjacent.setdefault(end, {})[key] = None
+            self._place(key)
+
+    def _ends_moved(self, percept_id: str) -> None:
+        """Edges follow their ends (M19)."""
+        for key in self._adjacent.get(percept_id, {}):
+            self._unplace(key)
+            self._place(key)
+
+    def _place(self, key: str) -> None:
+        link = self.links[key]
+        if not self.in_force(link):
+            self.dirty.add("archive")
+            return
+        scope = self.scope(self.edge_scope(link))
+        self._edge_places[key] = scope.name
+        scope.edges.add(key)
+        if link.edge.propagated < weight.EDGE_SITTINGS:
+            scope.acting[key] = None
+        if link.edge.relation == "contradicts":
+            self.contradictions.add(key)
+        self.dirty.add(scope.name)
+
+    def _unplace(self, key: str) -> None:
+        # An end may just have moved, so the ends do not tell where the edge stood.
+        self.contradictions.discard(key)
+        place = self._edge_places.pop(key, None)
+        if place is not None:
+            scope = self.scopes[place]
+            scope.edges.discard(key)
+            scope.acting.pop(key, None)
+            self.dirty.add(place)
+
+    def _set_group(self, key: str, new: Group | None) -> None:
+        old = self.groups.get(key)
+        if old is not None:
+            engrams = self.scope(old.scope).engrams
+            if engrams.get(old.label) == key:
+                del engrams[old.label]
+            self.dirty.add(old.scope)
+        if new is None:
+            self.groups.pop(key, None)
+        else:
+            self.groups[key] = new
+            self.scope(new.scope).engrams[new.label] = key
+            self.dirty.add(new.scope)
+
+    def _set_reply(self, key: str, new: Remembered | None) -> None:
+        client, _, number = key.rpartition(" ")
+        if new is None:
+            mine = self.replies.get(client, {})
+            mine.pop(int(number), None)
+            if not mine:
+                self.replies.pop(client, None)
+            return
+        mine = self.replies.setdefault(client, {})
+        for done in [n for n in mine if n < new.ack]:
+            del mine[done]
+        mine[int(number)] = new
+
+    # ------------------------------------------------------------ reading
+
+    def scope(self, name: str) -> Scope:
+        """What is derived for a scope, made on first use."""
+        scope = self.scopes.get(name)
+        if scope is None:
+            scope = self.scopes[name] = Scope(name)
+        return scope
+
+    def sessions(self) -> list[str]:
+        """Every session that has a percept, an archived one, a clock or a live run, by name."""
+        names = {name for name, s in self.scopes.items() if len(s.living) or len(s.archived)}
+        names.update(self.clocks.covers)
+        names.update(run.session for run in self.clocks.live_runs())
+        names.discard(GLOBAL)
+        return sorted(names)
+
+    def in_force(self, link: Link) -> bool:
+        """Whether both ends live (M19)."""
+        return link.edge.source in self.percepts and link.edge.target in self.percepts
+
+    def edge_scope(self, link: Link) -> str:
+        """The file an edge stands in: global when both ends are, else the session's (M19)."""
+        for end in (link.edge.source, link.edge.target):
+            held = self.percepts.get(end)
+            if held is None:
+                gone = self.archive.get(end)
+                held = gone.held if gone else None
+            if held is not None and held.scope != GLOBAL:
+                return held.scope
+        return GLOBAL
+
+    def links_of(self, percept_id: str) -> list[Link]:
+        """All edges at a percept, in the order they were made."""
+        found = [self.links[key] for key in self._adjacent.get(percept_id, {})]
+        return sorted(found, key=lambda link: link.seq)
+
+    def dormant_with(self, percept_id: str) -> list[Link]:
+        """The edges that an archive entry carries: of two archived ends the source has them (M4, M19)."""
+        return [
+            link
+            for link in self.links_of(percept_id)
+            if link.edge.source == percept_id or link.edge.source not in self.archive
+        ]
+
+    def blocked(self, percept_id: str) -> bool:
+        """Whether a live `contradicts` edge touches it (M17)."""
+        return any(key in self.contradictions for key in self._adjacent.get(percept_id, {}))
+
+    def members(self, engram_id: str) -> list[Held]:
+        """The living percepts of an engram, in order of birth."""
+        ids = self._members.get(engram_id, {})
+        return sorted((self.percepts[i] for i in ids), key=lambda held: held.seq)
+
+    def resolve(self, given: str, field: str = "id") -> str:
+        """The full id of an id or a prefix of at least 4 hex digits, with or without `#` (M20).
+
+        Raises Invalid, NotFound or Ambiguous (with the candidates).
+        """
+        text = given.strip().removeprefix("#").lower()
+        if text in self.percepts or text in self.archive:
+            return text
+        digits = text.replace("-", "")
+        if len(digits) < 4 or len(text) > 36 or any(c not in "0123456789abcdef" for c in digits):
+            raise Invalid(
+                f"{field}: {given[:60]!r} is not an id; give at least 4 hexadecimal digits of it", field=field
+            )
+        found = sorted(i for i in self._prefixes.get(text[:4], ()) if i.startswith(text))
+        if not found:
+            raise NotFound(f"{field}: no percept has the id {text}", field=field)
+        if len(found) > 1:
+            shown = ", ".join(i[:13] for i in found[:8])
+            raise Ambiguous(
+                f"{field}: {text} could be any of {len(found)} percepts: {shown}",
+                field=field,
+                candidates=tuple(found[:50]),
+            )
+        return found[0]
+
+    def retune(self, knobs: Memory) -> None:
+        """Other knobs are in force: what is derived from them is derived anew."""
+        self.knobs = knobs
+        for scope in self.scopes.values():
+            scope.horizon.clear()
+            scope.fading = 0
+            scope.strong.clear()
+            scope.core.clear()
+        for held in self.percepts.values():
+            touched = held.id in self.scope(held.scope).touched
+            self._derive(held, has_index=True)
+            if not touched:
+                self.scope(held.scope).touched.discard(held.id)
+
+    def due(self, scope: Scope) -> list[Held]:
+        """Percepts that have reached their horizon: session ones to prune, globals to archive as stale.
+
+        A horizon entry may be out of date (used, restated); it is looked at again where it now lies.
+        """
+        clock = self.clocks.reading(scope.name)
+        found: dict[str, Held] = {}
+        again: dict[str, float] = {}
+        while scope.horizon and scope.horizon[0][0] <= clock + 1e-3:
+            _, percept_id = heapq.heappop(scope.horizon)
+            held = self.percepts.get(percept_id)
+            if held is None or held.scope != scope.name or held.record.core or percept_id in found:
+                continue
+            if scope.is_global:
+                limit = self.knobs.global_archive_after_days * weight.DAY_S
+                ripe = weight.at_least(self.idle_s(held), limit)
+                moment = held.idle_from_s + limit
+            else:
+                ripe = weight.at_most(self.present(held), self.knobs.prune_threshold)
+                moment = self.fades_at(held)
+            if ripe:
+                found[percept_id] = held
+            again[percept_id] = moment
+        for percept_id, moment in again.items():
+            if moment != math.inf:
+                heapq.heappush(scope.horizon, (moment, percept_id))
+        return sorted(found.values(), key=lambda held: held.seq)
+
+
+def _set_or_drop(table: dict[str, Any], key: str, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _same_place(old: Held, new: Held) -> bool:
+    return old.scope == new.scope and old.record.content == new.record.content
