@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -245,4 +245,4 @@ def _sync(descriptor: int) -> None:
         fcntl.fcntl(descriptor, getattr(fcntl, "F_FULLFSYNC", 51))
 
 
-__all__ = ["Iterator", "Journal", "JournalTooNew", "Replayed", "scan", "sync_folder"]
+__all__ = ["Journal", "JournalTooNew", "Replayed", "scan", "sync_folder"]

@@ -64,7 +64,7 @@ class Call(Generic[T]):
         self.paged = paged
 
     def next_request(self, answer: wire.Answer) -> wire.Request | None:
-        """The request for the page after ``answer``; None when that was all. Raises MilkError for a wrong kind."""
+        """The request for the page after ``answer``; None if that was all. Raises MilkError if misplaced."""
         if not isinstance(answer, self.kind):
             raise MilkError(
                 f"The daemon answered {type(self.request).__name__.lower()!r} "
@@ -145,7 +145,7 @@ def record(
     same_as: Ref | None = None,
     replaces: Ref | None = None,
 ) -> Call[Recording]:
-    """State something. ``same_as`` reinforces that percept whatever the wording; ``replaces`` takes its place.
+    """State something. ``same_as`` reinforces that percept whatever the words; ``replaces`` takes its place.
 
     Without ``producer`` the role is it. Raises Refused where the caller may not change the percept named.
     """
@@ -162,9 +162,7 @@ def record(
     return Call(request, wire.Recorded, _recording)
 
 
-def learn(
-    content: str, *, producer: wire.Producer | None = None, subject: str = ""
-) -> Call[Recording]:
+def learn(content: str, *, producer: wire.Producer | None = None, subject: str = "") -> Call[Recording]:
     """State something that holds for good: core and global, neither decayed nor pruned."""
     return record(content, producer=producer, subject=subject, core=True)
 
@@ -182,7 +180,7 @@ def get(
 
 
 def inject(prompt: str, *, relevant: bool = False) -> Call[Block]:
-    """The block to put before ``prompt``; ``relevant`` keeps only what has to do with it, and core. Counts as use."""
+    """The block to put before ``prompt``; ``relevant`` keeps only what fits it, and core. Counts as use."""
 
     def take(answers: list[wire.Injected]) -> Block:
         answer = answers[0]
@@ -195,7 +193,10 @@ def inject(prompt: str, *, relevant: bool = False) -> Call[Block]:
 
 
 def link(source: Ref, target: Ref, relation: wire.Relation, *, supersede: bool = False) -> Call[wire.Linked]:
-    """Make an edge (``.edge``; ``.created`` false when it was there). ``supersede`` with ``updates`` archives the target."""
+    """Make an edge: ``.edge``, and ``.created`` false when it was there.
+
+    ``supersede`` with ``updates`` archives the target.
+    """
     request = wire.Link(
         source=ident(source, "source"), target=ident(target, "target"), relation=relation, supersede=supersede
     )
@@ -208,14 +209,12 @@ def unlink(source: Ref, target: Ref, relation: wire.Relation | None = None) -> C
     def take(answers: list[wire.Linked]) -> int:
         return answers[0].removed
 
-    request = wire.Unlink(
-        source=ident(source, "source"), target=ident(target, "target"), relation=relation
-    )
+    request = wire.Unlink(source=ident(source, "source"), target=ident(target, "target"), relation=relation)
     return Call(request, wire.Linked, take)
 
 
 def forget(*targets: Ref) -> Call[wire.Forgotten]:
-    """Remove percepts and their content everywhere, for good: ``.ids``, and the ``.superseded`` that went with them."""
+    """Remove percepts and their content everywhere: ``.ids``, and what they had ``.superseded``."""
     return _whole(wire.Forget(ids=[ident(target, "ids") for target in targets]), wire.Forgotten)
 
 
@@ -266,7 +265,7 @@ def list_(
         return [percept for answer in answers for percept in answer.percepts]
 
     request = wire.List(
-        scope=scope, producer=producer, min_w=min_w, pattern=pattern, all_sessions=all_sessions, limit=1000
+        scope=scope, producer=producer, min_w=min_w, pattern=pattern, all_sessions=all_sessions
     )
     return Call(request, wire.Percepts, take, paged=True)
 
@@ -301,7 +300,7 @@ def archive(*, pattern: str = "") -> Call[list[wire.Archived]]:
     def take(answers: list[wire.ArchivedList]) -> list[wire.Archived]:
         return [entry for answer in answers for entry in answer.entries]
 
-    return Call(wire.ArchiveList(pattern=pattern, limit=1000), wire.ArchivedList, take, paged=True)
+    return Call(wire.ArchiveList(pattern=pattern), wire.ArchivedList, take, paged=True)
 
 
 # ---------------------------------------------------------------- tools alone
@@ -312,9 +311,7 @@ def consolidate(*, session: str = "", run: str = "") -> Call[wire.Report]:
     return _pass(wire.Consolidate(session=session, run=run))
 
 
-def begin_run(
-    run: str, *, session: str = "", role: wire.Role = "", pid: int = 0
-) -> Call[wire.Welcome]:
+def begin_run(run: str, *, session: str = "", role: wire.Role = "", pid: int = 0) -> Call[wire.Welcome]:
     """Begin a run for the process ``pid`` (0 = the caller's), or go on with it; ``.run`` is its id."""
     request = wire.Attach(
         protocol=wire.PROTOCOL, version=wire.VERSION, run=run, session=session, role=role, pid=pid
@@ -352,7 +349,7 @@ def export(scope: str, part: wire.Part) -> Call[list[bytes]]:
     def take(answers: list[wire.Exported]) -> list[bytes]:
         return [item for answer in answers for item in answer.items]
 
-    return Call(wire.Export(scope=scope, part=part, limit=1000), wire.Exported, take, paged=True)
+    return Call(wire.Export(scope=scope, part=part), wire.Exported, take, paged=True)
 
 
 def config() -> Call[wire.ConfigShown]:

@@ -42,10 +42,13 @@ class Session:
     """The client's side of the protocol; not thread-safe (a face holds its lock).
 
     ``run`` "" asks for a run of one's own; a run id that was given may be used by several clients, so
-    each numbers its requests under an id of its own (``by``). ``tool`` says hello instead of attaching.
+    each numbers its requests under an id of its own (``by``). ``tool`` says hello instead of attaching;
+    ``named``: its session was asked for, not derived.
     """
 
-    def __init__(self, *, session: str, role: wire.Role, run: str = "", tool: bool = False) -> None:
+    def __init__(
+        self, *, session: str, role: wire.Role, run: str = "", tool: bool = False, named: bool = False
+    ) -> None:
         self.client_id = f"{run}.{new_id()[:12]}" if run else new_id()
         if len(self.client_id) > 200:
             raise Invalid("The run id is longer than 180 characters.", field="run_id")
@@ -53,6 +56,7 @@ class Session:
         self.session = session
         self.role: wire.Role = role
         self.tool = tool
+        self._named = named
         self.greeted = False
         """Whether the present link has been greeted."""
         self.welcomed: wire.Welcome | None = None
@@ -81,7 +85,7 @@ class Session:
         )
 
     def encode(self, request: wire.Request) -> Sent:
-        """Give ``request`` its number and sender. Raises Invalid (with the field) or TooLarge; nothing is sent then."""
+        """Give ``request`` its number and sender. Raises Invalid (with the field) or TooLarge."""
         if not self.tool:
             request.run = request.run or self.run_id
         else:
@@ -143,12 +147,12 @@ class Session:
             )
         if answer.protocol != wire.PROTOCOL:
             raise _mismatch(answer.protocol, answer.version, "")
-        # A tool that names a session speaks of that one, whatever run it was called under.
-        foreign = self.tool and self.session and answer.session not in ("", self.session)
-        if answer.run and not (foreign and not self.run_id):
+        # A tool that was told a session speaks of that one, whatever run it was called below.
+        same = not self._named or answer.session in ("", self.session)
+        if answer.run and (self.run_id or same):
             self.run_id = answer.run
             self.session = answer.session or self.session
-        self.role = self.role or (answer.role if answer.run == self.run_id else "")
+            self.role = self.role or answer.role
         self.welcomed = answer
         self.greeted = True
 
@@ -162,25 +166,38 @@ class Session:
             return None
         raise error
 
+    def of_child(self) -> Session:
+        """The session of a forked child: a run of its own, with numbers of its own."""
+        return Session(
+            session=self.session,
+            role=self.role,
+            run=self.run_id if self.tool else "",
+            tool=self.tool,
+            named=self._named,
+        )
+
     def lost(self) -> None:
         """The link is gone; the next one must be greeted."""
         self.greeted = False
 
-    def timed_out(self, sent: Sent | None, seconds: float) -> Timeout:
-        """The error for a call without an answer; ``sent`` None = nothing was sent."""
-        if sent is None:
-            return Timeout(f"The daemon is starting or busy: nothing was sent in {seconds:g} s.")
+    def timed_out(self, sent: Sent, seconds: float) -> Timeout:
+        """The error for a call without an answer."""
         if sent.change:
             return Timeout(f"No answer to {sent.op!r} within {seconds:g} s: it may have been done.")
         return Timeout(f"No answer to {sent.op!r} within {seconds:g} s.")
+
+    def in_doubt(self, sent: Sent, error: MilkError) -> MilkError:
+        """``error`` ended a call whose request had gone out: for a change, say that it may have been done."""
+        if not sent.change:
+            return error
+        doubt = f"{error.message} The {sent.op!r} under way may have been done."
+        return type(error)(doubt, hint=error.hint, field=error.field)
 
     def _error(self, fault: wire.Fault) -> MilkError:
         if fault.code == VersionMismatch.code and fault.protocol:
             return _mismatch(fault.protocol, fault.version, fault.hint)
         kind = BY_CODE.get(fault.code, MilkError)
-        return kind(
-            fault.message, hint=fault.hint, field=fault.field, candidates=tuple(fault.candidates)
-        )
+        return kind(fault.message, hint=fault.hint, field=fault.field, candidates=tuple(fault.candidates))
 
 
 def _mismatch(protocol: int, version: str, hint: str) -> VersionMismatch:

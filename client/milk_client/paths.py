@@ -29,6 +29,9 @@ _LONGEST_SESSION = 128
 _LONGEST_STEM = 40
 
 
+AnyPath = str | os.PathLike[str]
+
+
 def _digest(path: Path) -> str:
     return sha256(os.fsencode(path)).hexdigest()[:8]
 
@@ -90,7 +93,7 @@ class Home(Struct, frozen=True):
 
 
 def home_at(root: Path, env: Mapping[str, str], *, uid: int, longest: int = LONGEST_SOCKET_PATH) -> Home:
-    """The home of the real path ``root``; sockets move out where ``events.sock`` would exceed ``longest`` bytes."""
+    """The home of the real path ``root``; its sockets lie elsewhere if a path exceeds ``longest`` bytes."""
     run = root / "run"
     if len(os.fsencode(run / "events.sock")) <= longest:
         return Home(root, run)
@@ -103,7 +106,7 @@ def home_at(root: Path, env: Mapping[str, str], *, uid: int, longest: int = LONG
     return Home(root, Path("/tmp") / folder)
 
 
-def find_home(home: str | os.PathLike[str] | None, env: Mapping[str, str]) -> Home:
+def find_home(home: AnyPath | None, env: Mapping[str, str]) -> Home:
     """The home to use: the argument, else ``MILK_HOME``, else ``~/.milk``; need not exist."""
     given = os.fspath(home) if home is not None else env.get("MILK_HOME", "")
     return home_at(Path(os.path.realpath(Path(given or "~/.milk").expanduser())), env, uid=os.getuid())
@@ -157,7 +160,11 @@ def read_endpoint(home: Home) -> Endpoint | None:
 
 def check_session(name: str) -> str:
     """The name itself if it may be a session's (M3). Raises Invalid (field ``session``)."""
-    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_SESSION or not _NAME_CHARS.issuperset(name):
+    if (
+        not isinstance(name, str)
+        or not 1 <= len(name) <= _LONGEST_SESSION
+        or not _NAME_CHARS.issuperset(name)
+    ):
         problem = f"must be 1 to {_LONGEST_SESSION} of the characters A-Z a-z 0-9 . _ -"
     elif name.startswith("."):
         problem = "must not start with a dot"
@@ -167,12 +174,14 @@ def check_session(name: str) -> str:
         return name
     shown = ascii(name[:60] if isinstance(name, str) else name)
     raise Invalid(
-        f"Session {shown} {problem}.", field="session", hint="Choose another session name; nothing was changed."
+        f"Session {shown} {problem}.",
+        field="session",
+        hint="Choose another session name; nothing was changed.",
     )
 
 
-def derive_session(cwd: str | os.PathLike[str], env: Mapping[str, str], user_home: str | os.PathLike[str]) -> str:
-    """The session of a working directory: ``MILK_SESSION``, else a name and a hash of its project's real path.
+def derive_session(cwd: AnyPath, env: Mapping[str, str], user_home: AnyPath) -> str:
+    """The session of a directory: ``MILK_SESSION``, else a name and a hash of its project's real path.
 
     ``/`` and the home directory belong to no project: ``default``. Raises Invalid for a bad ``MILK_SESSION``.
     """
@@ -213,12 +222,14 @@ def _common_dir(folder: Path) -> Path | None:
         return None
     shared = _first_line(git_dir / "commondir")
     if not shared and git_dir.parent.name == "worktrees":
-        shared = "../.."  # the repository is not in reach from here (a container), its place is known all the same
+        shared = (
+            "../.."  # the repository is not in reach from here (a container), its place is known all the same
+        )
     return Path(os.path.realpath(git_dir / shared if shared else git_dir))
 
 
 def _is_git_dir(path: Path) -> bool:
-    """Whether git would take it for a repository: HEAD, objects and refs, or a worktree's HEAD and commondir."""
+    """Whether git would take it: HEAD, objects and refs, or a worktree's HEAD and commondir."""
     try:
         return (path / "HEAD").is_file() and (
             ((path / "objects").is_dir() and (path / "refs").is_dir()) or (path / "commondir").is_file()

@@ -135,7 +135,9 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 53))]
 Name = Annotated[str, Meta(max_length=200)]
 
 
-class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="op", tag=str.lower):
+class Request(
+    Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="op", tag=str.lower
+):
     """What every request carries."""
 
     id: Number = 0
@@ -150,14 +152,14 @@ class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
 
 
 class Hello(Request, kw_only=True):
-    """A tool introduces itself; starts no run, moves no clock. ``run`` asks for that run, "" for its ancestors'."""
+    """A tool introduces itself; starts no run, moves no clock. ``run``: which, or "" for its ancestors'."""
 
     protocol: int
     version: str = ""
 
 
 class Attach(Request, kw_only=True):
-    """A run begins, or goes on after a reconnect. ``pid`` speaks for another process (hooks); 0 = the sender."""
+    """A run begins, or goes on after a reconnect. ``pid`` speaks for a process (hooks); 0 = the sender."""
 
     protocol: int
     version: str = ""
@@ -169,7 +171,7 @@ class Detach(Request, kw_only=True):
 
 
 class Record(Request, kw_only=True):
-    """State something (M11, M14). ``core`` makes it `learn`; ``same_as`` and ``replaces`` take ids or prefixes."""
+    """State something (M11, M14). ``core`` makes it `learn`; ``same_as``, ``replaces``: ids or prefixes."""
 
     content: str
     producer: Producer | None = None
@@ -190,7 +192,7 @@ class Get(Request, kw_only=True):
 
 
 class Inject(Request, kw_only=True):
-    """The block to put before a prompt (M22). ``relevant`` keeps only what shares a stem with it, and core."""
+    """The block to put before a prompt (M22). ``relevant`` keeps what shares a stem with it, and core."""
 
     prompt: str
     relevant: bool = False
@@ -315,7 +317,7 @@ class MergeSession(Request, kw_only=True):
 
 
 class Export(Request, kw_only=True):
-    """A page of the store as it would stand in its file: one JSON document an item. ``scope`` "archive" too."""
+    """A page of the store as it would stand in its file: a JSON document an item. ``scope`` "archive" too."""
 
     scope: Name = "global"
     part: Part = "percepts"
@@ -468,7 +470,7 @@ class Forgotten(Reply, kw_only=True):
 
 
 class Shown(Reply, kw_only=True):
-    """To ``show``. ``archived`` is set when it does not live (``percept`` then holds its strength as of now)."""
+    """To ``show``. ``archived`` is set when it does not live (``percept`` has its strength as of now)."""
 
     percept: Percept
     edges: list[Edge] = []
@@ -571,7 +573,8 @@ class Statused(Reply, kw_only=True, tag="status"):
     runs: list[RunLine]
     seen: list[SeenLine]
     counts: dict[str, Any]
-    """``global``, ``sessions`` (name -> percepts), ``archive``, ``edges``, ``core``, ``conflicts``, ``faults`` (code -> how many)."""
+    """``global``, ``sessions`` (name -> percepts), ``archive``, ``edges``, ``core``, ``conflicts``,
+    ``faults`` (code -> how many)."""
     last_pass: Report | None
     last_pass_at: str = ""
     totals: dict[str, float] = {}
@@ -619,7 +622,7 @@ class Exported(Reply, kw_only=True):
 
 
 class ConfigShown(Reply, kw_only=True):
-    """To ``showconfig``: the values in force, where they come from, warnings, and why a newer file is not in force."""
+    """To ``showconfig``: the values in force, their source, warnings, why a newer file is not in force."""
 
     values: dict[str, dict[str, Any]]
     source: str
@@ -656,8 +659,9 @@ class Event(Struct, kw_only=True, omit_defaults=True):
     """Something that happened, as published (PUB, topic = ``kind``). Never sent before it is on disk."""
 
     kind: str
-    """attached, detached, died, silent, recorded, reinforced, restored, superseded, promoted, pruned, archived,
-    evicted, forgotten, edited, pinned, unpinned, linked, unlinked, pass, config, health, stopping"""
+    """attached, detached, died, silent, recorded, reinforced, restored, superseded, promoted, pruned,
+    archived, evicted, forgotten, edited, pinned, unpinned, linked, unlinked, pass, config, health,
+    stopping"""
     at: str
     number: int
     session: str = ""

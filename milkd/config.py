@@ -1,0 +1,24 @@
+from msgspec import Struct
+class Memory(Struct, frozen=True):
+    session_half_life_days: float = 3
+    global_half_life_days: float = 60
+    reconfirm_boost: float = 0.05
+    reconfirm_cap: float = 0.90
+    promote_threshold: float = 0.80
+    prune_threshold: float = 0.20
+    duplicate_threshold: float = 0.60
+    min_confidence: float = 0.30
+    max_results: int = 5
+    reinforcement: str = "restore"
+    run_idle_after_minutes: float = 60
+    recency_boost: float = 0.10
+    recency_half_life_days: float = 30
+    global_archive_after_days: float = 14
+    global_max: int = 5000
+    core_max: int = 200
+    percept_inject_max: int = 20
+    percept_inject_max_bytes: int = 4096
+    max_content_bytes: int = 2000
+    archive_keep_days: float = 0
+    policy: str = "running-time"
+    snapshot_interval_s: float = 30

@@ -1,0 +1,158 @@
+"""One table of every file that milkd writes under a home: `forget` walks it, and nothing else writes there.
+
+    memory/global.json, <session>.json, archive.json, state.json   the set (snapshot)
+    memory/.<name>.<generation>.tmp, .set.json                     a set being written
+    memory/journal, journal.new                                    effects since the set
+    memory/aside/…                                                 what could not be read, or was not milkd's
+    memory/before-milkd-<date>/…                                   a home of another program, as it was found
+    run/lock, milkd.sock, events.sock, endpoint, milkd.log         no content ever
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from milkd.journal import sync_folder
+
+ASIDE = "aside"
+BEFORE = "before-milkd-"
+JOURNAL = "journal"
+SET_MARK = ".set.json"
+OWN_NAMES = frozenset({"global", "archive", "state"})
+
+
+def write_file(path: Path, pieces: Iterable[bytes], seen: Callable[[bytes], None] = lambda _: None) -> int:
+    """Write a file whole beside nobody's eyes: made anew with mode 0600 and synced. Returns its bytes.
+
+    ``seen`` is given each piece as it is written. Raises OSError, with no half file left.
+    """
+    size = 0
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=1 << 16) as file:
+            for piece in pieces:
+                file.write(piece)
+                seen(piece)
+                size += len(piece)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return size
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put a file in place in one step: temporary in the same folder, sync, rename, sync the folder."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    write_file(temporary, [data])
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def set_aside(memory: Path, name: str, data: bytes, date: str) -> Path:
+    """Keep bytes that could not be taken in, under a dated name that nothing else has. Returns where."""
+    folder = memory / ASIDE
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stem = f"{date}-{name}"
+    path = folder / stem
+    number = 1
+    while path.exists():
+        if path.read_bytes() == data:
+            return path
+        number += 1
+        path = folder / f"{stem}.{number}"
+    replace_file(path, data)
+    return path
+
+
+def keepsakes(memory: Path) -> list[Path]:
+    """Files that hold content and are not part of the set or the journal: copies and what was set aside."""
+    folders = [memory / ASIDE, *memory.glob(f"{BEFORE}*")]
+    return sorted(path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file())
+
+
+def sizes(memory: Path) -> dict[str, int]:
+    """Each file under ``memory`` with its bytes, for `status`."""
+    found = {}
+    for path in sorted(memory.rglob("*")):
+        try:
+            if path.is_file():
+                found[str(path.relative_to(memory))] = path.stat().st_size
+        except FileNotFoundError:
+            continue  # a temporary that has just been renamed
+    return found
+
+
+# ---------------------------------------------------------------- forgetting
+
+
+def scrub(memory: Path, ids: Iterable[str], contents: Iterable[str]) -> int:
+    """Remove percepts from every keepsake (M20); returns how many files changed.
+
+    A JSON file loses the objects of those ids and any string that is a content; in a damaged one the bytes
+    are searched and blanked.
+    """
+    wanted, texts = set(ids), set(contents)
+    changed = 0
+    for path in keepsakes(memory):
+        data = path.read_bytes()
+        clean = _scrubbed(data, wanted, texts)
+        if clean != data:
+            replace_file(path, clean)
+            changed += 1
+    return changed
+
+
+def _scrubbed(data: bytes, ids: set[str], texts: set[str]) -> bytes:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return _blanked(data, ids, texts)
+    clean, touched = _without(document, ids, texts)
+    if touched:
+        data = json.dumps(clean, ensure_ascii=False, indent=2).encode("utf-8", "surrogatepass")
+    return _blanked(data, ids, texts)
+
+
+def _without(value: Any, ids: set[str], texts: set[str]) -> tuple[Any, bool]:
+    if isinstance(value, dict):
+        inner = {key: _without(item, ids, texts) for key, item in value.items() if not _is_one(item, ids)}
+        touched = len(inner) != len(value) or any(t for _, t in inner.values())
+        return {key: item for key, (item, _) in inner.items()}, touched
+    if isinstance(value, list):
+        items = [_without(item, ids, texts) for item in value if not _is_one(item, ids)]
+        return [item for item, _ in items], len(items) != len(value) or any(t for _, t in items)
+    if isinstance(value, str) and value in texts:
+        return "", True
+    return value, False
+
+
+def _is_one(value: Any, ids: set[str]) -> bool:
+    if not isinstance(value, dict):
+        return False
+    percept = value.get("percept")
+    ends = (value.get("from"), value.get("to"))
+    return (
+        value.get("id") in ids
+        or (isinstance(percept, dict) and percept.get("id") in ids)
+        or any(isinstance(end, str) and end in ids for end in ends)
+    )
+
+
+def _blanked(data: bytes, ids: set[str], texts: set[str]) -> bytes:
+    """Blank contents, in any way JSON may spell them, and the innermost object around an id."""
+    for text in texts:
+        for spelled in {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}:
+            needle = spelled.encode("utf-8", "surrogatepass")
+            if needle:
+                data = data.replace(needle, b" " * len(needle))
+    for percept_id in ids:
+        around = re.compile(rb"\{[^{}]*" + re.escape(percept_id.encode()) + rb"[^{}]*\}?")
+        data = around.sub(lambda found: b" " * len(found[0]), data)
+    return data
