@@ -140,13 +140,17 @@ def sweep(store: Store, found: Sweep, now: Now, new_id: Callable[[], str]) -> No
         if sitting.process in found.dead:
             store.put_lazy("sitting", str(number), None)
     clocks.tidy()
-    forget_old(store, now)
+    forget_old(store, now, found.dead)
 
 
-def forget_old(store: Store, now: Now) -> None:
-    """Drop runs and outcomes that nobody can ask for any more."""
+def forget_old(store: Store, now: Now, dead: frozenset[Process]) -> None:
+    """Drop runs and outcomes that nobody can ask for any more.
+
+    A run that silence ended is kept as long as its process: its next request begins it anew (M5).
+    """
     for run_id, run in list(store.clocks.runs.items()):
-        if not run.live and now.boot - run.ended_boot > REMEMBER_S:
+        waits = run.ended == "silent" and run.process not in dead
+        if not run.live and not waits and now.boot - run.ended_boot > REMEMBER_S:
             store.put_lazy("run", run_id, None)
     for client, outcomes in list(store.replies.items()):
         run = store.clocks.runs.get(client)
@@ -158,7 +162,7 @@ def forget_old(store: Store, now: Now) -> None:
 
 
 def watched(store: Store) -> frozenset[Process]:
-    """The processes that a sweep has to look at: of live runs and of sittings."""
-    processes = {run.process for run in store.clocks.live_runs()}
+    """The processes that a sweep has to look at: of runs that live or may go on, and of sittings."""
+    processes = {run.process for run in store.clocks.runs.values() if run.live or run.ended == "silent"}
     processes.update(sitting.process for sitting in store.clocks.sittings.values())
     return frozenset(processes)

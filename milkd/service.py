@@ -255,7 +255,7 @@ class Service:
             raise UnknownRun(f"run: {ask.run[:8]} is not known (any more)", field="run")
         if run.live:
             self.store.clocks.hear(run, now)
-        elif not isinstance(ask, wire.Detach):
+        else:
             run = runs.again(self.store, run, peer.chain, now)
         return Caller(ask.by, run.session, run.role, run)
 
@@ -343,7 +343,7 @@ class Service:
         return wire.Passed(report=run_pass(change, session, runs.pass_sitting(self.store, run, session)))
 
     def _detach(self, caller: Caller, now: Now) -> wire.Passed:
-        if caller.run is None or not caller.run.live:
+        if caller.run is None:
             return wire.Passed(report=wire.Report(session=caller.session), ran=False)
         return wire.Passed(report=runs.end(self.store, caller.run, "detached", now, self.new_id))
 

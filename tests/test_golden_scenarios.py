@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from golden import vectors
 from milk_client import wire
-from milk_client.errors import Refused
+from milk_client.errors import Refused, UnknownRun
 from milkd.clocks import Process
 from milkd.config import Memory
 from milkd.consolidation import rank_of
@@ -35,11 +35,17 @@ class World:
         )
         self.now = Now(1_700_000_000.0, 1000.0, 5000.0)
         self.processes: dict[str, Process] = {}
+        self.sessions: dict[str, str] = {}
         self.names: dict[str, str] = {}
 
     def ask(self, request: wire.Ask, run: str = "") -> Any:
-        chain = (self.processes[run],) if run else ()
-        return self.service.apply(request, self.now, Peer(chain))
+        peer = Peer((self.processes[run],) if run else ())
+        try:
+            return self.service.apply(request, self.now, peer)
+        except UnknownRun:  # ended more than an hour ago: the client attaches again, as it would
+            session = self.sessions[run]
+            self.service.apply(wire.Attach(by=run, run=run, session=session, protocol=wire.PROTOCOL), self.now, peer)
+            return self.service.apply(request, self.now, peer)
 
     def advance(self, seconds: float) -> None:
         now = self.now
@@ -60,6 +66,7 @@ def play(scenario: dict[str, Any]) -> None:
 
 def attach(world: World, step: dict[str, Any]) -> None:
     pid = step.get("process", step["run"])
+    world.sessions[step["run"]] = step["session"]
     world.processes[step["run"]] = Process(1 + sum(map(ord, pid)) + len(pid) * 1000, hash(pid), "boot")
     world.ask(
         wire.Attach(by=step["run"], run=step["run"], session=step["session"], protocol=wire.PROTOCOL), step["run"]

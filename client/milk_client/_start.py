@@ -6,6 +6,7 @@ one daemon win, the others exit with status 3 and everybody waits for the winner
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -104,12 +105,9 @@ class Starter:
         os.close(self._log)
         process = self._process
         if process is not None and process.stdin is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it may have ended by itself
                 # A byte, not only the end of the pipe: a child forked meanwhile holds the other end open.
-                process.stdin.write(b"\n")
-                process.stdin.close()
-            except BrokenPipeError:
-                self._lost_to_another = True  # it ended by itself in this moment
+                pipe.write(b"\n")
             process.wait()
         self._process = None
 

@@ -21,8 +21,8 @@ from milk_client import (
     NoDaemon,
     Refused,
     Timeout,
-    TooLarge,
     Tool,
+    TooLarge,
     VersionMismatch,
     paths,
     wire,
@@ -242,23 +242,23 @@ def test_a_change_that_was_under_way_when_the_daemon_went_for_good(home: Path, s
 
 
 def test_an_unknown_run_is_attached_again_and_the_same_bytes_sent(home: Path, socket_path: Path) -> None:
-    forgotten = [True]
+    seen: list[int] = []
 
     def script(request: wire.Request) -> Any:
-        if isinstance(request, wire.Record) and forgotten.pop():
-            forgotten.append(False)
-            return wire.Fault(code="unknown_run", message="who?")
+        if isinstance(request, wire.Record):
+            seen.append(request.id)
+            if len(seen) == 1:
+                return wire.Fault(code="unknown_run", message="who?")
         return obliging(request)
 
     with FakeDaemon(socket_path, script) as daemon, milk(home) as agent:
-        forgotten.insert(0, False)
         assert agent.record("x").id
         assert len(daemon.greetings) == 2
         assert daemon.raw[0] == daemon.raw[1]
 
 
 def test_another_protocol_is_told_at_once(home: Path, socket_path: Path) -> None:
-    def script(request: wire.Request) -> Any:
+    def script(_: wire.Request) -> Any:
         return wire.Fault(code="version_mismatch", message="no", protocol=7, version="9.9")
 
     started = monotonic()
@@ -293,7 +293,7 @@ def test_a_socket_that_accepts_means_starting(home: Path, socket_path: Path) -> 
         assert isinstance(turn.exception(PATIENCE_S), MilkError)
 
 
-def test_the_endpoint_file_tells_where_a_daemon_listens(home: Path, tmp_path: Path) -> None:
+def test_the_endpoint_file_tells_where_a_daemon_listens(home: Path) -> None:
     with FakeDaemon(home / "other.sock") as daemon:
         tell(home, endpoint=daemon.endpoint)
         with milk(home) as agent:
@@ -337,18 +337,17 @@ def test_threads_take_turns(home: Path, socket_path: Path) -> None:
 
 
 def test_a_thread_waits_for_its_turn_no_longer_than_its_call_may_take(home: Path, socket_path: Path) -> None:
-    release = threading.Event()
+    asked, release = threading.Event(), threading.Event()
 
     def script(request: wire.Request) -> Any:
         if isinstance(request, wire.Get):
+            asked.set()
             release.wait(PATIENCE_S)
         return obliging(request)
 
-    with FakeDaemon(socket_path, script) as daemon, milk(home) as agent, ThreadPoolExecutor(1) as pool:
+    with FakeDaemon(socket_path, script), milk(home) as agent, ThreadPoolExecutor(1) as pool:
         slow = pool.submit(agent.get, "x")
-        daemon.until(lambda: True)
-        while not agent._lock.locked():
-            assert not slow.done()
+        assert asked.wait(PATIENCE_S)
         agent.timeout = 0.1
         with pytest.raises(Timeout, match="Other threads"):
             agent.turn()
