@@ -202,9 +202,7 @@ def _evict(change: Change, world: Scope) -> list[str]:
 
 def rank_of(store: Store, held: Held, wall: float) -> float:
     """A percept's rank now (M8)."""
-    return weight.rank_score(
-        store.present(held), held.record.evidence, held.updated_ts, wall, store.knobs
-    )
+    return weight.rank_score(store.present(held), held.record.evidence, held.updated_ts, wall, store.knobs)
 
 
 def _count(store: Store, report: Report) -> None:

@@ -41,7 +41,11 @@ def merge_edit(change: Change, edited: Edited) -> None:
     for percept_id, (record, extra) in theirs.items():
         if percept_id in base:
             _apply(change, percept_id, base[percept_id], (record, extra))
-        elif percept_id not in store.percepts and percept_id not in store.archive:
+        elif (
+            percept_id not in store.percepts
+            and percept_id not in store.archive
+            and f"forgotten:{percept_id}" not in store.meta
+        ):
             _add(change, scope, record, extra)
     for percept_id in base.keys() - theirs.keys():
         held = store.percepts.get(percept_id)

@@ -233,11 +233,16 @@ def erase(change: Change, percept_id: str) -> None:
     for link in store.links_of(percept_id):
         store.put("edge", link.key, None)
     held = store.percepts.get(percept_id)
+    gone = store.archive.get(percept_id)
     if held is not None:
         store.put("percept", percept_id, None)
+        store.erased.append((percept_id, held.record.content))
         leave_engram(change, held.record.engram_id)
-    if percept_id in store.archive:
+    if gone is not None:
         store.put("archive", percept_id, None)
+        store.erased.append((percept_id, gone.held.record.content))
+    # A file written before this, or an edit of one, must not bring it back.
+    store.put("meta", f"forgotten:{percept_id}", change.now.wall)
 
 
 def corroborate(change: Change, record: PerceptRecord, sitting: int | None) -> dict[str, Any]:

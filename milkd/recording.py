@@ -115,7 +115,8 @@ def _checked(store: Store, caller: Caller, ask: Record) -> _Statement:
     unknown = sorted(set(ask.roles) - ROLE_NAMES)
     if unknown:
         raise Invalid(
-            f"roles: {unknown[0][:40]!r} is not a role; there are {', '.join(sorted(ROLE_NAMES))}", field="roles"
+            f"roles: {unknown[0][:40]!r} is not a role; there are {', '.join(sorted(ROLE_NAMES))}",
+            field="roles",
         )
     if any(len(value.encode()) > 200 for value in (*ask.roles.values(), ask.subject)):
         raise TooLarge("subject and roles: at most 200 bytes each", field="subject")
@@ -199,7 +200,9 @@ def living(store: Store, caller: Caller, given: str, field: str) -> Held:
 
 def check_visible(caller: Caller, held: Held, field: str) -> None:
     """Raise NotFound for what the caller may not see: other sessions and other consumers' percepts."""
-    outside = held.scope not in (GLOBAL, caller.session) and (caller.run is not None or caller.role not in ("", "user"))
+    outside = held.scope not in (GLOBAL, caller.session) and (
+        caller.run is not None or caller.role not in ("", "user")
+    )
     if outside or not caller.sees(held.record):
         raise NotFound(f"{field}: no percept of that id is visible here", field=field)
 
@@ -211,7 +214,9 @@ def _new(change: Change, caller: Caller, statement: _Statement, near: list[tuple
     ask = statement.ask
     if ask.core:
         check_core_room(change.store)
-    held = _born(change, statement, GLOBAL if ask.core else caller.session, core=ask.core, consumer=ask.consumer)
+    held = _born(
+        change, statement, GLOBAL if ask.core else caller.session, core=ask.core, consumer=ask.consumer
+    )
     change.tell("recorded", held)
     return Recording(held.id, "new", tuple(near))
 

@@ -1,11 +1,11 @@
 """One table of every file that milkd writes under a home: `forget` walks it, and nothing else writes there.
 
-    memory/global.json, <session>.json, archive.json, state.json   the set (snapshot)
-    memory/.<name>.<generation>.tmp, .set.json                     a set being written
-    memory/journal, journal.new                                    effects since the set
-    memory/aside/…                                                 what could not be read, or was not milkd's
-    memory/before-milkd-<date>/…                                   a home of another program, as it was found
-    run/lock, milkd.sock, events.sock, endpoint, milkd.log         no content ever
+memory/global.json, <session>.json, archive.json, state.json   the set (snapshot)
+memory/.<name>.<generation>.tmp, .set.json                     a set being written
+memory/journal, journal.new                                    effects since the set
+memory/aside/…                                                 what could not be read, or was not milkd's
+memory/before-milkd-<date>/…                                   a home of another program, as it was found
+run/lock, milkd.sock, events.sock, endpoint, milkd.log         no content ever
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def set_aside(memory: Path, name: str, data: bytes, date: str) -> Path:
 def keepsakes(memory: Path) -> list[Path]:
     """Files that hold content and are not part of the set or the journal: copies and what was set aside."""
     folders = [memory / ASIDE, *memory.glob(f"{BEFORE}*")]
-    return sorted(path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def sizes(memory: Path) -> dict[str, int]:

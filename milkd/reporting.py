@@ -103,7 +103,10 @@ def archived_page(store: Store, caller: Caller, ask: wire.ArchiveList) -> wire.A
     start = next((n + 1 for n, gone in enumerate(chosen) if gone.held.id == ask.after), 0)
     page = chosen[start : start + ask.limit]
     more = page[-1].held.id if start + ask.limit < len(chosen) else ""
-    return wire.ArchivedList(entries=[shapes.archived_entry(store, gone, store.dormant_with(gone.held.id)) for gone in page], next=more)
+    return wire.ArchivedList(
+        entries=[shapes.archived_entry(store, gone, store.dormant_with(gone.held.id)) for gone in page],
+        next=more,
+    )
 
 
 def export_page(store: Store, ask: wire.Export) -> wire.Exported:
@@ -114,16 +117,21 @@ def export_page(store: Store, ask: wire.Export) -> wire.Exported:
     items: Iterable[tuple[str, bytes]]
     match ask.part:
         case "percepts":
-            items = ((i, shapes.percept_json(store, store.percepts[i])) for i in (scope.living if scope else ()))
+            items = (
+                (i, shapes.percept_json(store, store.percepts[i])) for i in (scope.living if scope else ())
+            )
         case "edges":
-            links = sorted((store.links[k] for k in (scope.edges if scope else ())), key=lambda link: link.seq)
+            links = sorted(
+                (store.links[k] for k in (scope.edges if scope else ())), key=lambda link: link.seq
+            )
             items = ((link.key, shapes.edge_json(link)) for link in links)
         case "engrams":
             groups = (store.groups[i] for i in (scope.engrams.values() if scope else ()))
             items = ((g.id, shapes.engram_json(store, g, store.members(g.id))) for g in groups)
         case "archive":
             items = (
-                (i, shapes.archived_json(store, gone, store.dormant_with(i))) for i, gone in store.archive.items()
+                (i, shapes.archived_json(store, gone, store.dormant_with(i)))
+                for i, gone in store.archive.items()
             )
     page, more = _cut(iter(items), ask.after, ask.limit)
     return wire.Exported(items=[text for _, text in page], next=more)

@@ -11,10 +11,13 @@ from msgspec.structs import replace
 
 from milkd.clocks import Ending, Process, Run, Sitting
 from milkd.consolidation import run_pass
-from milkd.keeping import Change
+from milkd.keeping import Change, erase
 from milkd.rules.percept import Now, stamp
+from milkd.rules.weight import DAY_S
 from milkd.store import Store
 
+FORGOTTEN_S = 30 * DAY_S
+"""How long a stale copy of a file is kept from bringing back what was forgotten."""
 REMEMBER_S = 3600.0
 """How long an ended run and its outcomes are remembered (interface: an hour after the run's end)."""
 
@@ -27,7 +30,9 @@ class Sweep(Struct, frozen=True):
     dead: frozenset[Process] = frozenset()
 
 
-def begin(store: Store, run_id: str, session: str, role: str, chain: tuple[Process, ...], now: Now, *, tool: bool) -> Run:
+def begin(
+    store: Store, run_id: str, session: str, role: str, chain: tuple[Process, ...], now: Now, *, tool: bool
+) -> Run:
     """A run begins, or goes on where the same one is live (a reconnect). Returns it.
 
     ``chain`` is the agent's process and its ancestors, nearest first. Raises Invalid where a live run of
@@ -159,6 +164,39 @@ def forget_old(store: Store, now: Now, dead: frozenset[Process]) -> None:
         for number, kept in list(outcomes.items()):
             if not 0.0 <= now.boot - kept.boot <= REMEMBER_S:
                 store.put_lazy("reply", f"{client} {number}", None)
+
+
+def expire_archive(store: Store, now: Now) -> int:
+    """Drop archived percepts older than ``archive_keep_days`` (0 = never), and old notes of what was forgotten.
+
+    Returns how many percepts were dropped (M4).
+    """
+    keep_s = store.knobs.archive_keep_days * DAY_S
+    old = [gone for gone in store.archive.values() if keep_s > 0 and now.wall - gone.at_ts > keep_s]
+    change = Change(store, now, str)
+    for gone in old:
+        assert change.event
+        erase(change, gone.held.id)
+    for key, wall in list(store.meta.items()):
+        if key.startswith("forgotten:") and now.wall - wall > FORGOTTEN_S:
+            store.put_lazy("meta", key, None)
+    return len(old)
+
+
+def sample_pace(store: Store, now: Now) -> None:
+    """Remember where the clocks stood, a day or two ago, so that `explain` knows today's pace."""
+    for scope, seconds in store.clocks.readings().items():
+        newer = store.meta.get(f"pace.next.wall:{scope}")
+        if newer is not None and 0.0 <= now.wall - newer < DAY_S:
+            continue
+        if newer is not None:
+            store.put_lazy("meta", f"pace.wall:{scope}", newer)
+            store.put_lazy("meta", f"pace.clock:{scope}", store.meta[f"pace.next.clock:{scope}"])
+        elif f"pace.wall:{scope}" not in store.meta:
+            store.put_lazy("meta", f"pace.wall:{scope}", now.wall)
+            store.put_lazy("meta", f"pace.clock:{scope}", seconds)
+        store.put_lazy("meta", f"pace.next.wall:{scope}", now.wall)
+        store.put_lazy("meta", f"pace.next.clock:{scope}", seconds)
 
 
 def watched(store: Store) -> frozenset[Process]:

@@ -44,7 +44,15 @@ class Retune(Struct, frozen=True):
     knobs: Memory
 
 
-Internal = Sweep | Edited | Retune
+class Checkpoint(Struct, frozen=True):
+    """Write down what only flows: clocks, use marks, when each run was heard (M7)."""
+
+
+class ExpireArchive(Struct, frozen=True):
+    """Drop what the archive keeps no longer (M4)."""
+
+
+Internal = Sweep | Edited | Retune | Checkpoint | ExpireArchive
 
 
 class Identity(Struct, frozen=True):
@@ -87,6 +95,11 @@ class Service:
                 merge_edit(Change(self.store, now, self.new_id), request)
             case Retune():
                 self.store.retune(request.knobs)
+            case Checkpoint():
+                self.store.note_heard()
+                runs.sample_pace(self.store, now)
+            case ExpireArchive():
+                runs.expire_archive(self.store, now)
         return wire.Done()
 
     def _asked(self, request: wire.Ask, now: Now, peer: Peer) -> wire.Answer:
@@ -178,8 +191,13 @@ class Service:
         """The outcome of a change that was done before and is asked again: it acts once."""
         if not (isinstance(request, wire.CHANGES) and request.by and request.id):
             return None
-        kept = self.store.replies.get(request.by, {}).get(request.id)
+        mine = self.store.replies.get(request.by, {})
+        kept = mine.get(request.id)
         if kept is None:
+            if any(request.id < other.ack for other in mine.values()):
+                raise Invalid(
+                    "id: this request was acknowledged already; a late copy is not done", field="id"
+                )
             return None
         if isinstance(request, wire.Record):
             answer = self._recorded(msgspec.msgpack.decode(kept.outcome, type=Recording), now)
@@ -312,9 +330,7 @@ class Service:
 
     def _get(self, ask: wire.Get, caller: Caller, change: Change) -> wire.Percepts:
         _check_text(ask.query, "query")
-        found = reading.recall(
-            self.store, caller, ask.query, change.now, ask.min_confidence, ask.max_results
-        )
+        found = reading.recall(self.store, caller, ask.query, change.now, ask.min_confidence, ask.max_results)
         self._heard(caller, change, "last_recalled")
         return wire.Percepts(percepts=self._use(found, change))
 

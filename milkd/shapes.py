@@ -99,7 +99,7 @@ def _fields(raw: bytes | Raw, kind: type[T]) -> tuple[T, dict[str, bytes]]:
         try:
             check.decode(raw)
         except msgspec.ValidationError:
-            pass  # noqa: S110 - perhaps only fields of others: told apart below, where a fault is raised
+            pass
         else:
             return _PLAIN[kind].decode(raw), {}
     parts = _object.decode(raw)
@@ -114,7 +114,9 @@ def _fields(raw: bytes | Raw, kind: type[T]) -> tuple[T, dict[str, bytes]]:
     return _PLAIN[kind].decode(raw), extra
 
 
-def _each(raw: Raw | None, where: str, kind: type[T], wrong: list[Wrong]) -> Iterator[tuple[T, dict[str, bytes]]]:
+def _each(
+    raw: Raw | None, where: str, kind: type[T], wrong: list[Wrong]
+) -> Iterator[tuple[T, dict[str, bytes]]]:
     if raw is None:
         return
     try:
@@ -174,7 +176,9 @@ def parse(data: bytes) -> Parsed:
     )
 
 
-def held_from(record: PerceptRecord, extra: dict[str, bytes], scope: str, clock_s: float, global_s: float, seq: int) -> Held:
+def held_from(
+    record: PerceptRecord, extra: dict[str, bytes], scope: str, clock_s: float, global_s: float, seq: int
+) -> Held:
     """A percept read from a file, in its place: its numbers hold as of ``clock_s``."""
     return Held(
         record=replace(record, idle_seconds=0.0),
@@ -296,4 +300,16 @@ def document(parts: Iterable[tuple[str, Iterable[bytes]]], own: Own, extra: File
     yield b"\n}\n"
 
 
-__all__ = ["FORMAT", "GLOBAL", "NotAFile", "Own", "Parsed", "Wrong", "document", "held_from", "indented", "parse", "parse_archive"]
+__all__ = [
+    "FORMAT",
+    "GLOBAL",
+    "NotAFile",
+    "Own",
+    "Parsed",
+    "Wrong",
+    "document",
+    "held_from",
+    "indented",
+    "parse",
+    "parse_archive",
+]

@@ -28,7 +28,9 @@ from milkd.rules.passes import strong
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
 from milkd.rules.present import Present
 
-Table = Literal["percept", "archive", "edge", "engram", "run", "sitting", "reply", "seen", "pass", "meta", "file", "clock"]
+Table = Literal[
+    "percept", "archive", "edge", "engram", "run", "sitting", "reply", "seen", "pass", "meta", "file", "clock"
+]
 
 
 class Remembered(Struct, frozen=True, array_like=True):
@@ -73,6 +75,7 @@ CELL_TYPES: dict[str, Any] = {
 """What a cell of each table holds; the journal decodes by it."""
 
 Effect = tuple[str, str, Any]
+Mark = tuple[int, int, int, int, int]
 
 
 class Scope:
@@ -122,17 +125,20 @@ class Store(Present):
         self._lazy: dict[tuple[str, str], Any] = {}
         self._written_clocks: dict[str, float] = {}
         self.events: list[Event] = []
+        self.erased: list[tuple[str, str]] = []
+        self.revived = False
 
     # ------------------------------------------------------------ transactions
 
-    def mark(self) -> tuple[int, int, int, int]:
+    def mark(self) -> Mark:
         """A point to roll back to."""
-        return len(self._undo), len(self._effects), len(self.events), self.event
+        return len(self._undo), len(self._effects), len(self.events), len(self.erased), self.event
 
-    def rollback(self, mark: tuple[int, int, int, int]) -> None:
+    def rollback(self, mark: Mark) -> None:
         """Take back every change since ``mark``, newest first."""
-        undo, effects, events, event = mark
+        undo, effects, events, erased, event = mark
         del self.events[events:]
+        del self.erased[erased:]
         while len(self._undo) > undo:
             table, key, old = self._undo.pop()
             if table == "clock":
@@ -159,19 +165,26 @@ class Store(Present):
         """Whether something changed that an answer has to wait for."""
         return bool(self._effects)
 
-    def take_effects(self) -> list[Effect]:
-        """All effects since the last take, in order, ending with the clocks that moved (M7)."""
+    def pending(self) -> list[Effect]:
+        """All effects since the last commit, in order, ending with the clocks that moved (M7)."""
         self._flush_lazy()
-        effects = self._effects
+        effects = list(self._effects)
         for scope, seconds in self.clocks.readings().items():
             if self._written_clocks.get(scope) != seconds:
-                self._written_clocks[scope] = seconds
                 effects.append(("clock", scope, seconds))
         if effects:
             effects.append(("meta", "event", float(self.event)))
-        self._effects = []
-        self._undo.clear()
         return effects
+
+    def committed(self) -> None:
+        """The pending effects are on disk: nothing of them can be taken back any more."""
+        self._written_clocks = self.clocks.readings()
+        self._effects.clear()
+        self._undo.clear()
+
+    def settled(self) -> bool:
+        """Whether nothing waits to be written, lazily or not."""
+        return not self._effects and not self._lazy
 
     def next_event(self) -> int:
         """The number of the attach, change or pass that now happens (M5)."""
@@ -190,6 +203,20 @@ class Store(Present):
         self._set(table, key, value)
         self._undo.append((table, key, old))
         self._effects.append((table, key, value))
+
+    def put_quietly(self, table: Table, key: str, value: Any) -> None:
+        """Set a cell that is on disk already: no effect, no undo (load)."""
+        self._set(table, key, value)
+
+    def settle(self) -> None:
+        """After load and replay: nothing counts as just touched; scopes without a mark begin here (M18)."""
+        self.clocks.restart()
+        self._undo.clear()
+        self._written_clocks = self.clocks.readings()
+        for scope in self.scopes.values():
+            scope.touched.clear()
+            if scope.name not in self.marks:
+                self.marks[scope.name] = PassMark(self.clocks.reading(scope.name), "")
 
     def put_lazy(self, table: Table, key: str, value: Any) -> None:
         """Set a cell that no answer waits for; coalesced by key."""
@@ -373,6 +400,7 @@ class Store(Present):
             self.scope(old.held.scope).archived.remove(key, old.held.record.content)
         if new is None:
             self.archive.pop(key, None)
+            self.revived = True
             self._unprefix(key)
         else:
             self.archive[key] = new

@@ -107,9 +107,16 @@ def home_at(root: Path, env: Mapping[str, str], *, uid: int, longest: int = LONG
 
 
 def find_home(home: AnyPath | None, env: Mapping[str, str]) -> Home:
-    """The home to use: the argument, else ``MILK_HOME``, else ``~/.milk``; need not exist."""
+    """The home to use: the argument, else ``MILK_HOME``, else ``~/.milk``; need not exist.
+
+    Raises Invalid (field ``home``) where ``~`` means nothing.
+    """
     given = os.fspath(home) if home is not None else env.get("MILK_HOME", "")
-    return home_at(Path(os.path.realpath(Path(given or "~/.milk").expanduser())), env, uid=os.getuid())
+    try:
+        root = os.path.realpath(Path(given or "~/.milk").expanduser())
+    except (RuntimeError, ValueError) as error:
+        raise Invalid(f"No such home: {error}", field="home", hint="Set MILK_HOME to a directory.") from None
+    return home_at(Path(root), env, uid=os.getuid())
 
 
 # ---------------------------------------------------------------- endpoint file

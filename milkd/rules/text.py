@@ -98,7 +98,7 @@ _UNSPACED = (
     "\u3005-\u3007\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff\U0001b000-\U0001b16f"  # Kana, Bopomofo
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-"""Scripts written without spaces, as ranges of a character class; only letters, digits and marks are asked."""
+"""Scripts written without spaces, as ranges of a character class (asked of letters, digits, marks only)."""
 _PIECE = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
 
 
@@ -232,9 +232,7 @@ def _literals(text: str) -> frozenset[str]:
                     if not at_start and word != "I" and word.lower() in _STOP and not word.islower():
                         found.append(word)
                     at_start = False
-            if bare != chunk and chunk.rstrip(_CLOSERS).endswith(_SENTENCE_END):
-                at_start = True
-            elif bare.endswith("。"):
+            if chunk.rstrip(_CLOSERS).endswith(_SENTENCE_END):
                 at_start = True
     return frozenset([word.casefold().strip(_EDGE) for word in found]) - _NOTHING
 
@@ -341,7 +339,7 @@ def _guards(older: Text, newer: Text) -> Iterator[str]:
 
 
 def _reordered(older: Text, newer: Text) -> bool:
-    """Whether what both say stands in another order, and not only with its end moved to the front (M14, 5)."""
+    """Whether what both say stands in another order, other than with its end moved to the front (M14)."""
     both = set(older.said).intersection(newer.said)
     one = [item for item in older.said if item in both]
     other = [item for item in newer.said if item in both]

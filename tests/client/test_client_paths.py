@@ -43,6 +43,13 @@ def test_the_home_is_the_argument_then_the_environment_then_dot_milk(tmp_path: P
     assert paths.find_home("~/x", {}).root == Path("~/x").expanduser().resolve()
 
 
+@pytest.mark.parametrize("bad", ["~nobody-of-that-name/x", "a\0b"])
+def test_a_home_that_cannot_be(bad: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        paths.find_home(bad, {})
+    assert caught.value.field == "home"
+
+
 def test_a_link_to_a_home_is_the_same_home(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import inspect
 import os
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import msgspec
 import pytest
 from fake_daemon import PATIENCE_S, FakeDaemon, obliging, percept, recorded, seconds
 from milk_client import (
     Invalid,
     Milk,
-    MilkError,
     NoDaemon,
     Refused,
     Timeout,
     Tool,
     TooLarge,
     VersionMismatch,
-    paths,
     wire,
 )
 
@@ -265,66 +261,6 @@ def test_another_protocol_is_told_at_once(home: Path, socket_path: Path) -> None
     with FakeDaemon(socket_path, script), pytest.raises(VersionMismatch, match=r"9\.9.* protocol 7"):
         milk(home).connect()
     assert seconds(started) < PATIENCE_S / 2
-
-
-@pytest.mark.parametrize("leftover", [False, True])
-def test_no_daemon_is_told_at_once(home: Path, socket_path: Path, leftover: bool) -> None:
-    if leftover:
-        with socket.socket(socket.AF_UNIX) as dead:
-            dead.bind(str(socket_path))
-    started = monotonic()
-    with pytest.raises(NoDaemon, match=str(home)) as caught:
-        milk(home).turn()
-    assert seconds(started) < 1.0
-    assert f"milkd --home {home}" in caught.value.hint
-
-
-def test_a_socket_that_accepts_means_starting(home: Path, socket_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as starting, ThreadPoolExecutor(1) as pool:
-        starting.bind(str(socket_path))
-        starting.listen()
-        with pytest.raises(Timeout, match="starting"):
-            milk(home, timeout=0.3).turn()
-        turn = pool.submit(milk(home).turn)
-        starting.accept()[0].close()
-        starting.close()
-        socket_path.unlink()
-        # From here on nothing listens for a moment: the client was let in once, but never met a daemon.
-        assert isinstance(turn.exception(PATIENCE_S), MilkError)
-
-
-def test_the_endpoint_file_tells_where_a_daemon_listens(home: Path) -> None:
-    with FakeDaemon(home / "other.sock") as daemon:
-        tell(home, endpoint=daemon.endpoint)
-        with milk(home) as agent:
-            agent.turn()
-        assert daemon.of(wire.Turn)
-
-
-def test_a_stale_endpoint_file_does_not_hide_the_socket(home: Path, socket_path: Path) -> None:
-    tell(home, endpoint=f"ipc://{home}/gone.sock")
-    with FakeDaemon(socket_path), milk(home) as agent:
-        agent.turn()
-
-
-def test_a_home_of_another_machine_is_told(home: Path) -> None:
-    tell(home, host="elsewhere", boot_id="other")
-    with pytest.raises(NoDaemon, match="on host elsewhere"):
-        milk(home).connect()
-
-
-def tell(home: Path, **more: Any) -> None:
-    """Write an endpoint file."""
-    fields = {
-        "endpoint": f"ipc://{home}/run/milkd.sock",
-        "events": "",
-        "pid": 1,
-        "host": paths.this_host(),
-        "boot_id": paths.this_boot(),
-        "version": "0.1.0",
-        "protocol": 1,
-    }
-    (home / "run" / "endpoint").write_bytes(msgspec.json.encode(fields | more))
 
 
 def test_threads_take_turns(home: Path, socket_path: Path) -> None:

@@ -1,0 +1,5 @@
+"""`python -m milkd`."""
+
+from milkd.main import main
+
+main()

@@ -1,0 +1,536 @@
+"""The daemon: the batch loop that joins the door with the sockets, the disk and the clocks.
+
+One turn of the loop: take what has arrived, apply all of it with a way back, put the effects on disk with
+one sync, then answer and tell. Nothing leaves before that sync, so nobody reads what a crash could lose.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import zmq
+from milk_client import wire
+from milk_client.errors import Invalid, MilkError, Overloaded, StorageFull, TooLarge, VersionMismatch
+from milk_client.paths import Home
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milkd import host, liveness, registry, runs, watching
+from milkd.clocks import Process
+from milkd.config import BadConfig, Config, parse, parse_legacy, shown
+from milkd.edits import Edited
+from milkd.jobs import Job, SideThread
+from milkd.keeper import SMALL, Keeper, SnapshotDone
+from milkd.rules.percept import GLOBAL, Now, stamp
+from milkd.service import Checkpoint, ExpireArchive, Identity, Internal, Peer, Retune, Service, fault
+from milkd.store import Store
+from milkd.transport import Incoming, Transport
+
+log = logging.getLogger("milkd")
+
+_PEERS_KEPT = 4096
+_NOTES_KEPT = 20
+# macOS: CLOCK_MONOTONIC there goes on in suspend, CLOCK_UPTIME_RAW does not.
+_MONO = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Poke(Struct, frozen=True):
+    """From a job or a signal: something to do that is not a change by itself."""
+
+    what: str
+    names: tuple[str, ...] = ()
+    text: str = ""
+
+
+class _Asked(Struct):
+    """A request of this batch: who asked, what, and the answer so far."""
+
+    address: bytes
+    request: wire.Ask | None
+    answer: wire.Answer | None
+    peer: Peer
+    now: Now
+
+
+class _Waiting(Struct):
+    """An answer that leaves when the files hold a generation."""
+
+    generation: int
+    address: bytes
+    answer: wire.Answer
+    request: wire.Ask
+
+
+def read_clocks() -> Now:
+    """The three clocks of this moment; the one place that reads them."""
+    return Now(time.time(), time.clock_gettime(_MONO), time.clock_gettime(_BOOT))  # noqa: TID251
+
+
+class Daemon:
+    """A daemon on one home; `run` returns when it has stopped cleanly."""
+
+    def __init__(self, home: Home, config: Config, config_path: Path | None, version: str) -> None:
+        self.home = home
+        self.config = config
+        self.config_path = config_path
+        self.version = version
+        self.rejected = ""
+        self.started = read_clocks()
+        self.mailbox = host.Mailbox()
+        self.store = Store(config.memory)
+        limit = config.daemon.max_message_bytes
+        identity = Identity(
+            version, os.getpid(), str(home.root), uuid.uuid4().hex, f"ipc://{home.events}", limit
+        )
+        self.service = Service(self.store, identity, lambda: str(uuid.uuid4()))
+        self.keeper = Keeper(home, self.store, self.mailbox.post, config.daemon.journal_max_mb << 20)
+        self.transport = Transport(home.socket, home.events, limit)
+        self.faults: Counter[str] = Counter()
+        self.loop_max_ms = 0.0
+        self._peers: dict[bytes, tuple[int, Peer]] = {}
+        self._waiting: list[_Waiting] = []
+        self._watched: frozenset[Process] = frozenset()
+        self._stopping = False
+        self._died = ""
+        self._side = SideThread(self._jobs(), self._watch, self._side_died)
+
+    # ------------------------------------------------------------ life
+
+    def run(self, after_load: Callable[[], None]) -> int:
+        """Recover, listen, serve until told to stop, put everything on disk. Returns the exit status."""
+        now = read_clocks()
+        loaded = self.keeper.load(_date(now), now.boot)
+        after_load()
+        for problem in loaded.problems:
+            log.warning("%s", problem)
+        for note in loaded.notes:
+            log.info("%s", note)
+        self.transport.bind()
+        host.write_endpoint(self.home, self.version)
+        self._watched = runs.watched(self.store)
+        self._side.start()
+        log.info("listening on %s (pid %d, milkd %s)", self.home.socket, os.getpid(), self.version)
+        host.notify("READY=1\nSTATUS=serving")
+        if self.store.dirty:
+            self.keeper.want_files(now.boot)
+        try:
+            with host.Signals(stop=self._ask_stop, reload=lambda: self.mailbox.post(Poke("config"))):
+                self._serve()
+        finally:
+            self._stop()
+        if self._died:
+            log.error("stopped, because %s", self._died)
+            return 1
+        log.info("stopped")
+        return 0
+
+    def _ask_stop(self) -> None:
+        self._stopping = True
+        self.mailbox.post(Poke("stop"))
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.transport.router, zmq.POLLIN)
+        poller.register(self.mailbox.descriptor, zmq.POLLIN)
+        while not self._stopping:
+            poller.poll(1000)
+            self._turn()
+        self._turn()  # what was read is answered
+
+    def _stop(self) -> None:
+        """Stop reading, final snapshot, close, in this order."""
+        host.notify("STOPPING=1")
+        self._side.stop()
+        now = read_clocks()
+        self._batch([], [Checkpoint()])
+        self.keeper.close(_date(now), now.boot)
+        for waiting in self._waiting:
+            self.transport.send(waiting.address, wire.encode(waiting.answer))
+        self.transport.publish(wire.Event(kind="stopping", at=stamp(now.wall), number=self.store.event))
+        self.transport.close()
+        self.home.endpoint.unlink(missing_ok=True)
+        self.mailbox.close()
+
+    def _side_died(self, error: BaseException) -> None:
+        self._died = f"the thread of jobs and watching failed: {type(error).__name__}: {error}"
+        self._ask_stop()
+
+    # ------------------------------------------------------------ one turn of the loop
+
+    def _turn(self) -> None:
+        begin = time.perf_counter()
+        synced_before = self.keeper.sync_s
+        internal: list[Internal] = []
+        for item in self.mailbox.take():
+            internal += self._poked(item)
+        self._batch(self.transport.receive(), internal)
+        held_ms = (time.perf_counter() - begin - (self.keeper.sync_s - synced_before)) * 1000
+        self.loop_max_ms = max(self.loop_max_ms, held_ms)
+
+    def _batch(self, arrived: list[Incoming], internal: list[Internal]) -> None:
+        """Apply all, sync once, answer (design: the batch loop)."""
+        mark = self.store.mark()
+        for request in internal:
+            self._apply_internal(request)
+        asked = [self._read(message) for message in arrived]
+        for one in asked:
+            if one.request is not None:
+                one.answer = self._apply(one.request, one.peer, one.now)
+        if self.store.must_sync() or any(isinstance(request, Checkpoint) for request in internal):
+            try:
+                self.keeper.commit()
+            except OSError as error:
+                self.store.rollback(mark)
+                self.keeper.health["journal"] = _disk_trouble(error)
+                self.faults["storage_full"] += 1
+                self._answer_without_disk(asked)
+        self._watched = runs.watched(self.store)
+        self._tell()
+        for one in asked:
+            if one.answer is not None:
+                self._answer(one)
+
+    def _answer_without_disk(self, asked: list[_Asked]) -> None:
+        """The batch was taken back: its changes fail, the rest is asked again of what is on disk."""
+        for one in asked:
+            if one.request is None:
+                continue
+            if isinstance(one.request, wire.CHANGES):
+                error = StorageFull(f"the change could not be written: {self.keeper.health['journal']}")
+                one.answer = fault(error, one.request.id, self.version)
+            else:
+                one.answer = self._apply(one.request, one.peer, one.now)
+
+    def _tell(self) -> None:
+        events, self.store.events = self.store.events, []
+        for event in events:
+            self.transport.publish(event)
+            log.debug(
+                "%s %s %s %s",
+                event.kind,
+                event.session,
+                event.percept,
+                event.detail if event.kind == "pass" else "",
+            )
+
+    # ------------------------------------------------------------ requests
+
+    def _read(self, message: Incoming) -> _Asked:
+        """Decode one message; what is wrong with it becomes its answer, and is counted."""
+        now = read_clocks()
+        asked = _Asked(message.address, None, None, Peer(), now)
+        try:
+            asked.request = self._decode(message)
+        except MilkError:
+            number, protocol = wire.request_head(message.data)
+            if protocol and protocol not in wire.SPOKEN:
+                error = VersionMismatch(
+                    f"the client speaks protocol {protocol}, this daemon {wire.PROTOCOL} (milkd {self.version})"
+                )
+            self.faults[error.code] += 1
+            asked.answer = fault(error, number, self.version)
+            return asked
+        asked.peer = self._peer(message, asked.request)
+        return asked
+
+    def _decode(self, message: Incoming) -> wire.Ask:
+        limit = self.config.daemon.max_message_bytes
+        if not message.well_framed:
+            raise Invalid("message: has more than one part; send one msgpack map")
+        if len(message.data) > limit:
+            raise TooLarge(f"message: has {len(message.data)} bytes; at most {limit}", field="message")
+        try:
+            return wire.decode_request(message.data)
+        except msgspec.ValidationError as error:
+            text, _, where = str(error).partition(" - at `$")
+            field = where.strip("`.").split("[")[0]
+            raise Invalid(f"{field or 'request'}: {text}", field=field) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Invalid("message: is not a msgpack map of this protocol", field="message") from None
+
+    def _peer(self, message: Incoming, request: wire.Ask) -> Peer:
+        """The processes behind a connection, looked up once for each (M5)."""
+        if isinstance(request, wire.Attach) and request.pid:
+            return Peer(liveness.chain(request.pid))
+        known = self._peers.get(message.address)
+        if known is None or known[0] != message.descriptor:
+            pid = liveness.peer_pid(message.descriptor)
+            known = (message.descriptor, Peer(liveness.chain(pid) if pid else ()))
+            while len(self._peers) >= _PEERS_KEPT:
+                del self._peers[next(iter(self._peers))]
+            self._peers[message.address] = known
+        return known[1]
+
+    def _apply(self, request: wire.Ask, peer: Peer, now: Now) -> wire.Answer:
+        begin = time.perf_counter()
+        try:
+            if isinstance(request, wire.Attach) and request.pid and not peer.chain:
+                raise Invalid(f"pid: there is no process {request.pid}", field="pid")
+            answer = self._fill(request, self.service.apply(request, now, peer), now)
+        except MilkError as error:
+            self.faults[error.code] += 1
+            return fault(error, request.id, self.version)
+        except Exception as error:
+            # A fault of ours: taken back by the door, told without what was in the request.
+            log.exception("a %s request failed", type(request).__name__.lower())
+            self.faults["internal"] += 1
+            told = MilkError(f"milkd failed inside ({type(error).__name__}); nothing was changed")
+            return fault(told, request.id, self.version)
+        if isinstance(answer, wire.Passed):
+            spent_ms = (time.perf_counter() - begin) * 1000
+            answer = replace(answer, report=replace(answer.report, duration_ms=spent_ms))
+        return answer
+
+    def _apply_internal(self, request: Internal) -> None:
+        try:
+            self.service.apply(request, read_clocks(), Peer())
+        except MilkError as error:
+            self.keeper.health["edit"] = f"an edit by hand was not taken in: {error.message}"
+        except Exception:
+            log.exception("internal %s failed", type(request).__name__.lower())
+            self.faults["internal"] += 1
+
+    def _answer(self, one: _Asked) -> None:
+        """Send an answer, now or when the files hold what it says."""
+        request, answer = one.request, one.answer
+        assert answer is not None
+        if request is None or isinstance(answer, wire.Fault):
+            self.transport.send(one.address, wire.encode(answer))
+            return
+        generation = self._files_before(request, answer, one.now)
+        if not generation:
+            self.transport.send(one.address, wire.encode(answer))
+        elif sum(1 for w in self._waiting if w.address == one.address) >= self.config.daemon.in_flight_max:
+            full = Overloaded(f"{self.config.daemon.in_flight_max} requests of this client wait already")
+            self.transport.send(one.address, wire.encode(fault(full, request.id, self.version)))
+        else:
+            self._waiting.append(_Waiting(generation, one.address, answer, request))
+        if isinstance(request, wire.Shutdown):
+            self._ask_stop()
+
+    def _files_before(self, request: wire.Ask, answer: wire.Answer, now: Now) -> int:
+        """The generation of the files that must be on disk before this answer; 0 = none."""
+        match request:
+            case wire.Forget() | wire.RenameSession() | wire.MergeSession():
+                return self.keeper.want_scrub(now.boot)
+            case wire.Flush():
+                return self.keeper.want_files(now.boot)
+            case wire.Turn() | wire.Consolidate() | wire.Detach() if isinstance(answer, wire.Passed):
+                scopes = [self.store.scopes.get(name) for name in (GLOBAL, answer.report.session)]
+                if sum(len(scope.living) for scope in scopes if scope) <= SMALL:
+                    return self.keeper.want_files(now.boot)
+        return 0
+
+    def _fill(self, request: wire.Ask, answer: wire.Answer, now: Now) -> wire.Answer:
+        """What only the roof knows of an answer."""
+        if isinstance(answer, wire.Statused):
+            return self._status(answer, now)
+        if isinstance(request, wire.ShowConfig):
+            return wire.ConfigShown(
+                id=request.id,
+                values=shown(self.config),
+                source=str(self.config_path or "defaults"),
+                warnings=list(self.config.warnings),
+                rejected=self.rejected,
+            )
+        return answer
+
+    def _status(self, core: wire.Statused, now: Now) -> wire.Statused:
+        keeper, process = self.keeper, psutil.Process()
+        health = [*core.health, *keeper.health.values()]
+        if self.rejected:
+            health.append(f"the config file is not in force: {self.rejected}")
+        notes = [*core.notes, *keeper.notes[-_NOTES_KEPT:], *self.config.warnings]
+        copies = host.conflicted_copies(self.home.memory)
+        if copies:
+            notes.append(
+                f"copies of another program lie beside the files and are not read: {', '.join(copies)}"
+            )
+        keepsakes = registry.keepsakes(self.home.memory)
+        if keepsakes:
+            notes.append(f"{len(keepsakes)} file(s) are set aside under memory/")
+        cpu = process.cpu_times()
+        return replace(
+            core,
+            started_at=stamp(self.started.wall),
+            uptime_s=now.boot - self.started.boot,
+            health=health,
+            notes=notes,
+            runs=[replace(line, command=liveness.command(line.pid)) for line in core.runs],
+            counts={**core.counts, "faults": dict(self.faults), "messages": dict(self.transport.counts)},
+            journal={
+                "bytes": keeper.journal.end,
+                "written_bytes": keeper.journal.bytes_written,
+                "records": keeper.journal.next_number - 1,
+                "snapshot_written_bytes": keeper.snapshot_bytes,
+                "generation": keeper.generation,
+            },
+            files=registry.sizes(self.home.memory),
+            process={
+                "rss_bytes": float(process.memory_info().rss),
+                "cpu_s": cpu.user + cpu.system,
+                "loop_max_ms": self.loop_max_ms,
+                "sync_max_ms": keeper.sync_max_ms,
+            },
+        )
+
+    # ------------------------------------------------------------ what others hand in
+
+    def _poked(self, item: Any) -> list[Internal]:
+        now = read_clocks()
+        if isinstance(item, SnapshotDone):
+            edits = self.keeper.done(item, _date(now), now.boot)
+            self._release(item)
+            return list(edits)
+        if not isinstance(item, Poke):
+            return [item]
+        match item.what:
+            case "config":
+                return self._reload()
+            case "health":
+                self._note_health(item.text)
+            case "snapshot":
+                self.keeper.want_files(now.boot)
+            case "look":
+                return list(self._look(item.names, now))
+            case "sweep":
+                if self.transport.rebind_if_lost():
+                    log.warning(
+                        "the socket file was gone or replaced: listening anew on %s", self.home.socket
+                    )
+                    host.write_endpoint(self.home, self.version)
+                host.notify("WATCHDOG=1")
+                return list(self._look(tuple(self.keeper.unreadable()), now))
+        return []
+
+    def _look(self, names: tuple[str, ...], now: Now) -> list[Edited]:
+        edits = self.keeper.look(names, _date(now), now.boot)
+        if edits or (names and self.store.dirty):
+            self.mailbox.post(Poke("snapshot"))
+        return edits
+
+    def _note_health(self, text: str) -> None:
+        if text:
+            self.keeper.health["watch"] = text
+        else:
+            self.keeper.health.pop("watch", None)
+
+    def _release(self, done: SnapshotDone) -> None:
+        """The files are written (or not): answers that waited for them leave."""
+        ready = [w for w in self._waiting if w.generation <= done.cut.generation]
+        self._waiting = [w for w in self._waiting if w.generation > done.cut.generation]
+        for waiting in ready:
+            answer = waiting.answer
+            if done.error is not None and isinstance(waiting.request, wire.Forget | wire.Flush):
+                error = StorageFull(
+                    f"{self.keeper.health.get('files', 'the files could not be written')}; "
+                    "what was to be forgotten or written is still on disk until then"
+                )
+                answer = fault(error, waiting.request.id, self.version)
+            self.transport.send(waiting.address, wire.encode(answer))
+
+    def _reload(self) -> list[Internal]:
+        """Read the config anew; a bad one leaves the old in force and says so (section 6)."""
+        try:
+            config, path = read_config(self.home, self.config_path)
+        except BadConfig as error:
+            self.rejected = "; ".join(error.problems)
+            log.warning("config rejected: %s", self.rejected)
+            return []
+        self.rejected = ""
+        if config == self.config:
+            return []
+        log.info("config read from %s", path or "defaults")
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        self.config = config
+        self.keeper.journal_max_bytes = config.daemon.journal_max_mb << 20
+        self._side.reschedule("snapshot", config.memory.snapshot_interval_s)
+        self._side.reschedule("checkpoint", config.daemon.checkpoint_s)
+        self._side.reschedule("sweep", config.daemon.sweep_s)
+        return [Retune(config.memory)]
+
+    # ------------------------------------------------------------ the side thread
+
+    def _jobs(self) -> list[Job]:
+        daemon, post = self.config.daemon, self.mailbox.post
+        return [
+            ("sweep", daemon.sweep_s, self._sweep),
+            ("checkpoint", daemon.checkpoint_s, lambda: post(Checkpoint())),
+            ("snapshot", self.config.memory.snapshot_interval_s, lambda: post(Poke("snapshot"))),
+            ("look", 60.0, lambda: post(Poke("look", tuple(self.keeper.look_at_all())))),
+            ("expire archive", 3600.0, lambda: post(ExpireArchive())),
+        ]
+
+    def _sweep(self) -> None:
+        self.mailbox.post(liveness.look(self._watched))
+        self.mailbox.post(Poke("sweep"))
+
+    async def _watch(self, stop: Any) -> None:
+        if self.config.daemon.watch == "off":
+            await watching.off(stop)
+            return
+        memory, config_names = self.home.memory, {"milkd.toml", "config.json"}
+
+        def wanted(path: str) -> bool:
+            found = Path(path)
+            if found.parent == memory:
+                return found.suffix == ".json" and not found.name.startswith(".") and found.stem != "state"
+            return found.name in config_names or found == self.config_path
+
+        def on_change(paths: set[str]) -> None:
+            names = tuple(Path(p).name for p in paths if Path(p).parent == memory)
+            if names:
+                self.mailbox.post(Poke("look", names))
+            if len(names) < len(paths):
+                self.mailbox.post(Poke("config"))
+
+        folders = [memory, self.home.root]
+        if self.config_path is not None and self.config_path.parent not in folders:
+            folders.append(self.config_path.parent)
+        await watching.watch(
+            stop,
+            folders,
+            wanted,
+            on_change,
+            lambda text: self.mailbox.post(Poke("health", text=text)),
+            poll=self.config.daemon.watch == "poll",
+        )
+
+
+def read_config(home: Home, given: Path | None) -> tuple[Config, Path | None]:
+    """The config and where it came from: the given file, `milkd.toml`, or an existing `config.json`.
+
+    Raises BadConfig, also for a given file that cannot be read.
+    """
+    candidates = [given] if given is not None else [home.config, home.legacy_config]
+    for path in candidates:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            if given is not None:
+                raise BadConfig((f"{path}: {error.strerror}",)) from None
+            continue
+        except OSError as error:
+            raise BadConfig((f"{path}: {error.strerror}",)) from None
+        legacy = path == home.legacy_config
+        return (parse_legacy(data) if legacy else parse(data, name=path.name)), path
+    return Config(), None
+
+
+def _date(now: Now) -> str:
+    return stamp(now.wall)[:19].replace(":", "").replace("-", "")
+
+
+def _disk_trouble(error: OSError) -> str:
+    return f"the journal cannot be written ({error.strerror}): changes are refused until there is room"

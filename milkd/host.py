@@ -1,0 +1,166 @@
+"""The machine around the daemon: folders, the lock, the endpoint file, sd_notify, signals."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import stat
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+from milk_client import wire
+from milk_client.paths import Endpoint, Home, this_boot, this_host, this_pid_namespace
+
+from milkd.registry import replace_file
+
+
+class Unusable(Exception):
+    """The home cannot be used as it is; the message says why and what to do."""
+
+
+class AlreadyRunning(Exception):
+    """Another daemon holds the home's lock."""
+
+
+def prepare(home: Home) -> None:
+    """Make the folders of a home, private to the user. Raises Unusable for one that is not to be trusted."""
+    os.umask(0o077)
+    for folder in (home.root, home.memory, home.run, home.sockets):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unusable(f"{folder} cannot be made: {error.strerror}") from None
+        found = folder.lstat()
+        if folder != home.root and not stat.S_ISDIR(found.st_mode):
+            raise Unusable(f"{folder} is not a folder (a link?); move it away")
+        if found.st_uid != os.getuid():
+            raise Unusable(
+                f"{folder} belongs to another user; milkd keeps memory only in its user's own home"
+            )
+        if folder != home.root and found.st_mode & 0o077:
+            folder.chmod(0o700)
+    if not os.access(home.memory, os.W_OK | os.X_OK):
+        raise Unusable(f"{home.memory} cannot be written")
+
+
+class Lock:
+    """One daemon a home: a kernel lock, gone with its process however it ends."""
+
+    def __init__(self, home: Home) -> None:
+        self._path = home.lock
+        self._descriptor = -1
+
+    def take(self) -> None:
+        """Raises AlreadyRunning, naming the holder's pid."""
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 20, 0).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise AlreadyRunning(f"milkd runs on this home already (pid {holder or 'unknown'})") from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let go; the file stays, for a lock on a removed file guards nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def write_endpoint(home: Home, version: str) -> None:
+    """Say where the daemon listens, on which host and boot (interface: Home)."""
+    told = Endpoint(
+        endpoint=f"ipc://{home.socket}",
+        events=f"ipc://{home.events}",
+        pid=os.getpid(),
+        host=this_host(),
+        boot_id=this_boot(),
+        version=version,
+        protocol=wire.PROTOCOL,
+        pid_ns=this_pid_namespace(),
+    )
+    replace_file(home.endpoint, msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
+
+
+def notify(message: str) -> None:
+    """Tell the service manager (sd_notify), where there is one."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as peer:
+        peer.connect("\0" + address[1:] if address.startswith("@") else address)
+        peer.send(message.encode())
+
+
+class Mailbox:
+    """What other threads and signals hand to the core: a queue, and a descriptor that wakes its poll."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Any] = deque()
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)
+        self._woken.setblocking(False)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when something may wait."""
+        return self._woken.fileno()
+
+    def post(self, item: Any) -> None:
+        """Hand something over, from any thread."""
+        self._waiting.append(item)
+        try:
+            self._wake.send(b"!")
+        except BlockingIOError:
+            return  # full of wake-ups: it will wake
+
+    def take(self) -> list[Any]:
+        """All that waits, in order."""
+        try:
+            while self._woken.recv(4096):
+                continue
+        except BlockingIOError:
+            pass
+        found = []
+        while self._waiting:
+            found.append(self._waiting.popleft())
+        return found
+
+    def close(self) -> None:
+        """Nothing more is handed over."""
+        self._wake.close()
+        self._woken.close()
+
+
+class Signals:
+    """SIGTERM and SIGINT stop, SIGHUP reloads; the handlers that were there come back on exit."""
+
+    def __init__(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
+        self._actions = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in self._actions:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._actions[signal.Signals(number)]()
+
+
+def conflicted_copies(memory: Path) -> list[str]:
+    """Files that a synchronising program left beside ours; never read, but worth a word in `status`."""
+    words = ("conflict", "sync-conflict", "conflicted copy")
+    return sorted(p.name for p in memory.glob("*.json") if any(word in p.name.casefold() for word in words))

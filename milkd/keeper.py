@@ -1,0 +1,311 @@
+"""What keeps memory on disk: the journal before an answer, the files soon after, edits by hand taken in.
+
+Part of the roof: it joins the store with the journal, the snapshot and the registry, and tells in words
+what is wrong with any of them (`status`).
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from milk_client.paths import Home
+from msgspec import Struct
+
+from milkd import registry, shapes
+from milkd.edits import Edited
+from milkd.journal import Journal
+from milkd.loading import Loaded, load
+from milkd.rules.percept import GLOBAL
+from milkd.shapes import NotAFile, Own, Parsed
+from milkd.snapshot import Cut, Files, ScopeCut, Written, cut
+from milkd.store import Store
+
+BASE_KEPT_S = 3600.0
+"""How long an older generation of a file can be the base of a hand edit."""
+SETTLE_S = 2.0
+"""How long a file may be unreadable (an editor is writing it) before it is set aside."""
+SMALL = 2000
+"""Up to so many percepts in both scopes, the files hold a pass before its answer (M16.7)."""
+
+
+class SnapshotDone(Struct):
+    """From the writer: a set is on disk, or why it is not."""
+
+    cut: Cut
+    written: Written | None
+    error: OSError | None
+    scrub: list[tuple[str, str]]
+
+
+class _Order(Struct):
+    cut: Cut
+    scrub: list[tuple[str, str]]
+
+
+class Keeper:
+    """The journal, the set of files and the writer thread. For the core thread."""
+
+    def __init__(self, home: Home, store: Store, post: Callable[[Any], None], journal_max_bytes: int) -> None:
+        self.home = home
+        self.store = store
+        self.health: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.journal = Journal(home.memory / registry.JOURNAL)
+        self.files = Files(home.memory)
+        self.generation = 0
+        self.journal_max_bytes = journal_max_bytes
+        self.snapshot_bytes = 0
+        self.sync_max_ms = 0.0
+        self.sync_s = 0.0
+        self._post = post
+        self._bases: dict[tuple[str, int], tuple[float, Callable[[], Parsed]]] = {}
+        self._unreadable: dict[str, float] = {}
+        self._again = False
+        self._busy = False
+        self._scrub: list[tuple[str, str]] = []
+        self._compact = False
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_loop, name="milkd-writer", daemon=True)
+
+    # ------------------------------------------------------------ start and stop
+
+    def load(self, date: str, boot_s: float) -> Loaded:
+        """Fill the store from disk. Raises TooNew, JournalTooNew, OSError."""
+        loaded = load(self.store, self.files, self.journal, date)
+        self.generation = loaded.generation
+        self.notes += loaded.notes
+        for n, problem in enumerate(loaded.problems):
+            self.health[f"load {n}"] = problem
+        for key, parsed in loaded.bases.items():
+            self._bases[key] = (boot_s, lambda parsed=parsed: parsed)  # type: ignore[misc]
+        self._writer.start()
+        return loaded
+
+    def close(self, date: str, boot_s: float) -> None:
+        """The final snapshot, in this thread; then nothing is pending."""
+        self._orders.put(None)
+        self._writer.join()
+        self._finish(self._do(_Order(self._cut(boot_s), self._take_scrub())), date)
+        self.journal.close()
+
+    # ------------------------------------------------------------ journal
+
+    def commit(self) -> None:
+        """Put what changed on disk; when this returns, nothing of it can be lost. Raises OSError."""
+        effects = self.store.pending()
+        if effects:
+            begin = time.perf_counter()
+            try:
+                self.journal.append(effects)
+            finally:
+                spent_s = time.perf_counter() - begin
+                self.sync_s += spent_s
+                self.sync_max_ms = max(self.sync_max_ms, spent_s * 1000)
+        self.store.committed()
+        self.health.pop("journal", None)
+
+    # ------------------------------------------------------------ files
+
+    def want_files(self, boot_s: float) -> int:
+        """Have the files hold the present; returns the generation to wait for, 0 where they do already."""
+        if not self.store.dirty and not self._scrub:
+            return self.generation if self._busy else 0
+        if self._busy:
+            self._again = True
+            return self.generation + 1
+        self._start(boot_s)
+        return self.generation
+
+    def want_scrub(self, boot_s: float) -> int:
+        """After `forget`: as `want_files`, and no keepsake or journal holds what was erased (M20)."""
+        self._scrub += self.store.erased
+        self.store.erased.clear()
+        for key in list(self._bases):
+            del self._bases[key]
+        return self.want_files(boot_s)
+
+    def done(self, done: SnapshotDone, date: str, boot_s: float) -> list[Edited]:
+        """The writer has finished; returns edits that came to light. Starts the next set if one is wanted."""
+        self._busy = False
+        edits = self._finish(done, date)
+        if self._again and done.error is None:
+            self._again = False
+            self._start(boot_s)
+        return edits
+
+    def _start(self, boot_s: float) -> None:
+        self._busy = True
+        self._orders.put(_Order(self._cut(boot_s), self._take_scrub()))
+
+    def _take_scrub(self) -> list[tuple[str, str]]:
+        taken, self._scrub = self._scrub, []
+        self._compact = self._compact or bool(taken)
+        return taken
+
+    def _cut(self, boot_s: float) -> Cut:
+        self.generation += 1
+        store = self.store
+        made = cut(store, self.generation, self.journal.next_number - 1, store.dirty, revived=store.revived)
+        store.dirty.clear()
+        store.revived = False
+        for scope in made.scopes:
+            base = _base(scope, made)
+            self._bases[scope.name, self.generation] = (boot_s, base)
+        for key, (since, _) in list(self._bases.items()):
+            newest = max(g for name, g in self._bases if name == key[0])
+            if boot_s - since > BASE_KEPT_S and key[1] != newest:
+                del self._bases[key]
+        return made
+
+    def _finish(self, done: SnapshotDone, date: str) -> list[Edited]:
+        if done.error is not None or done.written is None:
+            reason = done.error.strerror if done.error else "unknown"
+            self.health["files"] = (
+                f"the JSON files could not be written ({reason}); everything is in the journal, and they follow"
+            )
+            self._scrub += done.scrub
+            self.store.dirty.update(scope.name for scope in done.cut.scopes)
+            self.store.dirty.update(done.cut.removed)
+            if done.cut.archive is not None:
+                self.store.dirty.add("archive")
+            return []
+        self.health.pop("files", None)
+        self.snapshot_bytes += sum(done.written.sizes.values())
+        self._tidy_journal(done.cut.state.journal)
+        edits = []
+        for name, data in done.written.edits:
+            edited = self._read_edit(name, data, date)
+            if edited is not None:
+                edits.append(edited)
+        return edits
+
+    def _tidy_journal(self, covered: int) -> None:
+        if not self._compact and self.journal.end < self.journal_max_bytes:
+            return
+        try:
+            self.journal.compact(covered)
+            self._compact = False
+        except OSError as error:
+            self.health["journal"] = (
+                f"the journal could not be compacted ({error.strerror}); it goes on growing"
+            )
+
+    def _write_loop(self) -> None:
+        while (order := self._orders.get()) is not None:
+            self._post(self._do(order))
+
+    def _do(self, order: _Order) -> SnapshotDone:
+        try:
+            written = self.files.write(order.cut)
+            if order.scrub:
+                registry.scrub(self.home.memory, (i for i, _ in order.scrub), (c for _, c in order.scrub))
+        except OSError as error:
+            return SnapshotDone(order.cut, None, error, order.scrub)
+        return SnapshotDone(order.cut, written, None, order.scrub)
+
+    # ------------------------------------------------------------ edits by hand
+
+    def look(self, names: Iterable[str], date: str, boot_s: float) -> list[Edited]:
+        """Look at files that may have been edited; returns what is to be merged through the door (M3)."""
+        if self._busy:
+            return []  # the writer looks itself, at the moment of its rename
+        edits = []
+        for name in names:
+            data = self.files.edited(name)
+            if data is None:
+                self._unreadable.pop(name, None)
+                continue
+            since = self._unreadable.setdefault(name, boot_s)
+            if boot_s - since < SETTLE_S and not _parses(data):
+                continue
+            self._unreadable.pop(name, None)
+            edited = self._read_edit(name, data, date)
+            self.files.accept(name, data)
+            if edited is not None:
+                edits.append(edited)
+        return edits
+
+    def unreadable(self) -> list[str]:
+        """Files that somebody is still writing, to be looked at again."""
+        return list(self._unreadable)
+
+    def look_at_all(self) -> list[str]:
+        """Every file of the set, for a look without a watch."""
+        return [*(f"{name}.json" for name in self.files.scopes()), "archive.json"]
+
+    def _read_edit(self, name: str, data: bytes, date: str) -> Edited | None:
+        """An edit as a request, or None where it was set aside; the file is then written anew."""
+        scope = name.removesuffix(".json")
+        self.store.dirty.add(scope if name != "state.json" else GLOBAL)
+        if scope in ("archive", "state"):
+            return self._refuse(
+                name, data, date, "is milkd's own; use `milkctl restore` and `milkctl forget`"
+            )
+        try:
+            theirs = shapes.parse(data)
+            _check_keys(data)
+        except (NotAFile, ValueError) as error:
+            return self._refuse(name, data, date, f"is not valid ({error})")
+        if theirs.wrong:
+            first = theirs.wrong[0]
+            return self._refuse(name, data, date, f"has {first.where} wrong: {first.why}")
+        base = self._bases.get((scope, theirs.own.generation))
+        if base is None:
+            return self._refuse(
+                name, data, date, f"is based on generation {theirs.own.generation}, no longer known"
+            )
+        self.notes.append(f"an edit of {name} by hand was taken in")
+        return Edited(scope, theirs, base[1]())
+
+    def _refuse(self, name: str, data: bytes, date: str, why: str) -> None:
+        path = registry.set_aside(self.home.memory, name, data, date)
+        self.health[f"edit {name}"] = (
+            f"{name} was changed by another hand and {why}; kept as memory/{path.relative_to(self.home.memory)}"
+        )
+
+
+def _parses(data: bytes) -> bool:
+    try:
+        shapes.parse(data)
+    except NotAFile:
+        return False
+    return True
+
+
+def _check_keys(data: bytes) -> None:
+    """Raise ValueError for an object that says a key twice: one of the two would be lost silently."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"the key {twice!r} stands twice in one object")
+        return found
+
+    json.loads(data.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=unique)
+
+
+def _base(scope: ScopeCut, made: Cut) -> Callable[[], Parsed]:
+    """What a scope's file said in this generation, made again when an edit asks for it."""
+
+    def parsed() -> Parsed:
+        at = made.at
+        return Parsed(
+            own=Own(generation=made.generation, clock_s=at.reading(scope.name)),
+            percepts=[(at.record(held), held.extra) for held in scope.percepts],
+            engrams=[(shapes.engram_now(at, g, members), g.extra) for g, members in scope.engrams],
+            edges=[(link.edge, link.extra) for link in scope.edges],
+            extra=scope.extra,
+            wrong=[],
+        )
+
+    return parsed
+
+
+__all__ = ["SMALL", "Keeper", "SnapshotDone"]

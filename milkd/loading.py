@@ -1,0 +1,254 @@
+"""From the files and the journal to a store (M3, M7): newest whole set, then the effects after it.
+
+Whatever cannot be read is set aside under a dated name and told; nothing is overwritten unread. A file of a
+newer format refuses the start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from milk_client.errors import Invalid
+from milk_client.paths import check_session
+from msgspec import Struct
+from msgspec.structs import replace
+
+from milkd import registry, shapes
+from milkd.clocks import Heard
+from milkd.journal import Journal, Replayed
+from milkd.rules.percept import GLOBAL, Gone, Group, Link, edge_key, unstamp
+from milkd.shapes import NotAFile, Parsed, Wrong
+from milkd.snapshot import Files, State, read_state
+from milkd.store import Store
+
+
+class TooNew(Exception):
+    """A file of a later version of milkd: reading it would lose what this version does not know."""
+
+
+class Loaded(Struct):
+    """What a start found: where to go on, what to tell, and each file as read (the base of hand edits)."""
+
+    generation: int
+    notes: list[str]
+    problems: list[str]
+    bases: dict[tuple[str, int], Parsed]
+    foreign: bool
+
+
+class _Loader:
+    def __init__(self, store: Store, files: Files, date: str) -> None:
+        self.store = store
+        self.files = files
+        self.date = date
+        self.notes: list[str] = []
+        self.problems: list[str] = []
+        self.bases: dict[tuple[str, int], Parsed] = {}
+        self.generation = 0
+        self.waiting: list[tuple[Link, str]] = []
+
+    def aside(self, name: str, data: bytes, why: str) -> None:
+        path = registry.set_aside(self.files.memory, name, data, self.date)
+        self.problems.append(f"{name}: {why}; kept as memory/{path.relative_to(self.files.memory)}")
+
+    def wrongs(self, name: str, wrong: Iterable[Wrong]) -> None:
+        for part in wrong:
+            self.aside(f"{name}.{part.where}.json", part.raw, f"{part.where} cannot be used ({part.why})")
+
+    def check_format(self, name: str, own: shapes.Own) -> None:
+        if own.format > shapes.FORMAT:
+            raise TooNew(
+                f"{name} has format {own.format}, written by a newer milkd; this one reads up to {shapes.FORMAT}. "
+                "Upgrade milkd; nothing was changed."
+            )
+        self.generation = max(self.generation, own.generation)
+
+    # ------------------------------------------------------------ the parts
+
+    def state(self) -> State:
+        data = self.files.read("state.json")
+        if data is None:
+            return State()
+        try:
+            form = msgspec.json.decode(data, type=shapes.Own).format
+            if form > shapes.FORMAT:
+                raise TooNew(
+                    f"state.json has format {form}, written by a newer milkd. Upgrade milkd; nothing was changed."
+                )
+            state = read_state(data)
+        except msgspec.DecodeError as error:
+            self.aside("state.json", data, f"cannot be read ({error}): runs and clocks start anew")
+            return State()
+        store = self.store
+        store.event = state.event
+        for scope, seconds in state.clocks.items():
+            store.clocks.set_reading(scope, seconds)
+        cells = [("run", run.id, run) for run in state.runs]
+        cells += [("sitting", str(s.number), s) for s in state.sittings]  # type: ignore[misc]
+        store.replay(cells)
+        store.replay(("reply", key, kept) for key, kept in state.replies.items())
+        store.replay(("seen", key, line) for key, line in state.seen.items())
+        store.replay(("pass", key, mark) for key, mark in state.passes.items())
+        store.replay(("meta", key, value) for key, value in state.meta.items())
+        for run in state.runs:
+            if run.live:
+                store.clocks.heard[run.id] = Heard(state.heard.get(run.id, 0.0))
+        self.generation = state.generation
+        return state
+
+    def scope(self, name: str, expected: dict[str, str]) -> None:
+        file = f"{name}.json"
+        data = self.files.read(file)
+        if data is None:
+            return
+        if name != GLOBAL:
+            try:
+                check_session(name)
+            except Invalid as error:
+                self.notes.append(f"{file}: is no session's file ({error.message}); left alone")
+                return
+        try:
+            parsed = shapes.parse(data)
+        except NotAFile as error:
+            self.aside(file, data, f"cannot be read ({error})")
+            self.store.dirty.add(name)
+            return
+        self.check_format(file, parsed.own)
+        if expected and expected.get(file, "") != self.files.hashes[file]:
+            self.notes.append(f"{file} was changed while milkd was not running: taken in as it is")
+        self.wrongs(file, parsed.wrong)
+        self.bases[name, parsed.own.generation] = parsed
+        self._place(name, parsed)
+
+    def _place(self, name: str, parsed: Parsed) -> None:
+        store = self.store
+        if parsed.own.clock_s is not None:
+            store.clocks.set_reading(name, parsed.own.clock_s)
+        clock_s = store.clocks.reading(name) if parsed.own.clock_s is None else parsed.own.clock_s
+        store.put_quietly("file", name, parsed.extra)
+        label_of: dict[str, str] = {}
+        for engram, extra in parsed.engrams:
+            store.put_quietly(
+                "engram",
+                engram.id,
+                Group(engram.id, engram.subject_label, name, engram.created_at, engram.updated_at, extra),
+            )
+            label_of.update((percept_id, engram.id) for percept_id in engram.percept_ids)
+        global_s = store.clocks.reading(GLOBAL)
+        born = sorted(enumerate(parsed.percepts), key=lambda p: (unstamp(p[1][0].created_at), p[0]))
+        for _, (found, extra) in born:
+            record = found
+            if not record.engram_id and record.id in label_of:
+                record = replace(record, engram_id=label_of[record.id])
+            if record.id in store.percepts:
+                raw = shapes.indented(record, extra, 0)
+                self.aside(f"{name}.{record.id}.json", raw, f"{record.id} stands in another file too")
+                continue
+            if f"forgotten:{record.id}" in store.meta:
+                self.notes.append(f"{name}.json: {record.id[:8]} was forgotten and does not come back")
+                store.dirty.add(name)
+                continue
+            held = shapes.held_from(record, extra, name, clock_s, global_s, store.next_seq())
+            store.put_quietly("percept", record.id, held)
+            store.event = max(store.event, record.evidence_event)
+        for edge, extra in parsed.edges:
+            self.waiting.append((Link(edge, 0, extra), f"{name}.json"))
+
+    def archive(self) -> None:
+        data = self.files.read("archive.json")
+        if data is None:
+            return
+        try:
+            entries, extra, own, wrong = shapes.parse_archive(data)
+        except NotAFile as error:
+            self.aside("archive.json", data, f"cannot be read ({error})")
+            self.store.dirty.add("archive")
+            return
+        self.check_format("archive.json", own)
+        self.wrongs("archive.json", wrong)
+        store = self.store
+        store.put_quietly("file", "archive", extra)
+        for gone, edges in entries:
+            if gone.held.id in store.percepts or f"forgotten:{gone.held.id}" in store.meta:
+                continue
+            store.put_quietly("archive", gone.held.id, self._placed(gone))
+            self.waiting += [(Link(edge, 0), "archive.json") for edge in edges]
+
+    def _placed(self, gone: Gone) -> Gone:
+        held = gone.held
+        at_s = self.store.clocks.reading(held.scope) if math.isnan(held.at_s) else held.at_s
+        return replace(gone, held=replace(held, at_s=at_s, seq=self.store.next_seq()))
+
+    def edges(self) -> None:
+        """Edges last, when all ends are known, in the order they were made."""
+        store = self.store
+        order = sorted(enumerate(self.waiting), key=lambda item: (item[1][0].edge.made_event, item[0]))
+        for _, (link, file) in order:
+            edge = link.edge
+            ends = (edge.source, edge.target)
+            if not all(end in store.percepts or end in store.archive for end in ends):
+                self.aside(f"{file}.edge.json", shapes.edge_json(link), "an edge lacks an end")
+                continue
+            if (
+                edge.relation == "contradicts"
+                and edge_key(edge.target, edge.source, "contradicts") in store.links
+            ):
+                continue
+            store.put_quietly("edge", link.key, replace(link, seq=store.next_seq()))
+            store.event = max(store.event, edge.propagated_event, edge.made_event)
+
+
+def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
+    """Fill a store. Raises TooNew, JournalTooNew or OSError; the home is as it was then."""
+    recovered = files.recover()
+    loader = _Loader(store, files, date)
+    if recovered:
+        loader.notes.append(recovered)
+    foreign = _keep_foreign(files.memory, date)
+    if foreign:
+        loader.notes.append(f"the files found here were copied to memory/{registry.BEFORE}{date} first")
+    state = loader.state()
+    for name in files.scopes():
+        loader.scope(name, state.files)
+    loader.archive()
+    loader.edges()
+    _replay(store, loader, journal, state.journal)
+    journal.next_number = max(journal.next_number, state.journal + 1)
+    store.settle()
+    return Loaded(loader.generation, loader.notes, loader.problems, loader.bases, foreign)
+
+
+def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> None:
+    replayed: Replayed = journal.read()
+    if replayed.problem:
+        data = journal.path.read_bytes()
+        loader.aside(
+            registry.JOURNAL, data, f"the journal is damaged ({replayed.problem}); what is whole was used"
+        )
+    fresh = [effects for number, effects in replayed.records if number > covered]
+    for effects in fresh:
+        store.replay(effects)
+    if fresh:
+        loader.notes.append(f"recovered {len(fresh)} record(s) from the journal")
+
+
+def _keep_foreign(memory: Path, date: str) -> bool:
+    """Copy a home that another program wrote aside, on the first start over it (interface: Home)."""
+    if (memory / "state.json").exists() or (memory / registry.JOURNAL).exists():
+        return False
+    found = [path for path in memory.glob("*.json") if path.is_file()]
+    if not found:
+        return False
+    folder = memory / f"{registry.BEFORE}{date}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for path in found:
+        registry.write_file(folder / path.name, [path.read_bytes()])
+    registry.sync_folder(folder)
+    registry.sync_folder(memory)
+    return True
+
+
+__all__ = ["Loaded", "TooNew", "load"]
