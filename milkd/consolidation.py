@@ -194,9 +194,7 @@ def _evict(change: Change, world: Scope) -> list[str]:
     if surplus <= 0:
         return []
     others = [held for i in world.living if not (held := store.percepts[i]).record.core]
-    lowest = heapq.nsmallest(
-        surplus, others, key=lambda held: (rank_of(store, held, change.now.wall), held.seq)
-    )
+    lowest = heapq.nsmallest(surplus, others, key=lambda held: (rank_of(store, held, change.now.wall), held.seq))
     return [_let_go(change, held, "evicted") for held in lowest]
 
 

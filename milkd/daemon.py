@@ -89,9 +89,7 @@ class Daemon:
         self.mailbox = host.Mailbox()
         self.store = Store(config.memory)
         limit = config.daemon.max_message_bytes
-        identity = Identity(
-            version, os.getpid(), str(home.root), uuid.uuid4().hex, f"ipc://{home.events}", limit
-        )
+        identity = Identity(version, os.getpid(), str(home.root), uuid.uuid4().hex, f"ipc://{home.events}", limit)
         self.service = Service(self.store, identity, lambda: str(uuid.uuid4()))
         self.keeper = Keeper(home, self.store, self.mailbox.post, config.daemon.journal_max_mb << 20)
         self.transport = Transport(home.socket, home.events, limit)
@@ -353,9 +351,7 @@ class Daemon:
         notes = [*core.notes, *keeper.notes[-_NOTES_KEPT:], *self.config.warnings]
         copies = host.conflicted_copies(self.home.memory)
         if copies:
-            notes.append(
-                f"copies of another program lie beside the files and are not read: {', '.join(copies)}"
-            )
+            notes.append(f"copies of another program lie beside the files and are not read: {', '.join(copies)}")
         keepsakes = registry.keepsakes(self.home.memory)
         if keepsakes:
             notes.append(f"{len(keepsakes)} file(s) are set aside under memory/")
@@ -405,9 +401,7 @@ class Daemon:
                 return list(self._look(item.names, now))
             case "sweep":
                 if self.transport.rebind_if_lost():
-                    log.warning(
-                        "the socket file was gone or replaced: listening anew on %s", self.home.socket
-                    )
+                    log.warning("the socket file was gone or replaced: listening anew on %s", self.home.socket)
                     host.write_endpoint(self.home, self.version)
                 host.notify("WATCHDOG=1")
                 return list(self._look(tuple(self.keeper.unreadable()), now))

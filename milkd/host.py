@@ -40,9 +40,7 @@ def prepare(home: Home) -> None:
         if folder != home.root and not stat.S_ISDIR(found.st_mode):
             raise Unusable(f"{folder} is not a folder (a link?); move it away")
         if found.st_uid != os.getuid():
-            raise Unusable(
-                f"{folder} belongs to another user; milkd keeps memory only in its user's own home"
-            )
+            raise Unusable(f"{folder} belongs to another user; milkd keeps memory only in its user's own home")
         if folder != home.root and found.st_mode & 0o077:
             folder.chmod(0o700)
     if not os.access(home.memory, os.W_OK | os.X_OK):

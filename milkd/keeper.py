@@ -191,9 +191,7 @@ class Keeper:
             self.journal.compact(covered)
             self._compact = False
         except OSError as error:
-            self.health["journal"] = (
-                f"the journal could not be compacted ({error.strerror}); it goes on growing"
-            )
+            self.health["journal"] = f"the journal could not be compacted ({error.strerror}); it goes on growing"
 
     def _write_loop(self) -> None:
         while (order := self._orders.get()) is not None:
@@ -243,22 +241,22 @@ class Keeper:
         scope = name.removesuffix(".json")
         self.store.dirty.add(scope if name != "state.json" else GLOBAL)
         if scope in ("archive", "state"):
-            return self._refuse(
-                name, data, date, "is milkd's own; use `milkctl restore` and `milkctl forget`"
-            )
+            self._refuse(name, data, date, "is milkd's own; use `milkctl restore` and `milkctl forget`")
+            return None
         try:
             theirs = shapes.parse(data)
             _check_keys(data)
         except (NotAFile, ValueError) as error:
-            return self._refuse(name, data, date, f"is not valid ({error})")
+            self._refuse(name, data, date, f"is not valid ({error})")
+            return None
         if theirs.wrong:
             first = theirs.wrong[0]
-            return self._refuse(name, data, date, f"has {first.where} wrong: {first.why}")
+            self._refuse(name, data, date, f"has {first.where} wrong: {first.why}")
+            return None
         base = self._bases.get((scope, theirs.own.generation))
         if base is None:
-            return self._refuse(
-                name, data, date, f"is based on generation {theirs.own.generation}, no longer known"
-            )
+            self._refuse(name, data, date, f"is based on generation {theirs.own.generation}, no longer known")
+            return None
         self.notes.append(f"an edit of {name} by hand was taken in")
         return Edited(scope, theirs, base[1]())
 

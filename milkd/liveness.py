@@ -35,7 +35,9 @@ def boot_id() -> str:
 
 def look(processes: Iterable[Process]) -> Sweep:
     """Which of these are alive, stopped or dead. A process nobody can know of (pid 0) counts as alive."""
-    alive, stopped, dead = set(), set(), set()
+    alive: set[Process] = set()
+    stopped: set[Process] = set()
+    dead: set[Process] = set()
     for process in processes:
         state = _state(process) if process.pid else "alive"
         {"alive": alive, "stopped": stopped, "dead": dead}[state].add(process)

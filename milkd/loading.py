@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from milkd import registry, shapes
 from milkd.clocks import Heard
-from milkd.journal import Journal, Replayed
+from milkd.journal import Journal, Replayed, sync_folder
 from milkd.rules.percept import GLOBAL, Gone, Group, Link, edge_key, unstamp
 from milkd.shapes import NotAFile, Parsed, Wrong
 from milkd.snapshot import Files, State, read_state
@@ -192,10 +192,7 @@ class _Loader:
             if not all(end in store.percepts or end in store.archive for end in ends):
                 self.aside(f"{file}.edge.json", shapes.edge_json(link), "an edge lacks an end")
                 continue
-            if (
-                edge.relation == "contradicts"
-                and edge_key(edge.target, edge.source, "contradicts") in store.links
-            ):
+            if edge.relation == "contradicts" and edge_key(edge.target, edge.source, "contradicts") in store.links:
                 continue
             store.put_quietly("edge", link.key, replace(link, seq=store.next_seq()))
             store.event = max(store.event, edge.propagated_event, edge.made_event)
@@ -225,9 +222,7 @@ def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> No
     replayed: Replayed = journal.read()
     if replayed.problem:
         data = journal.path.read_bytes()
-        loader.aside(
-            registry.JOURNAL, data, f"the journal is damaged ({replayed.problem}); what is whole was used"
-        )
+        loader.aside(registry.JOURNAL, data, f"the journal is damaged ({replayed.problem}); what is whole was used")
     fresh = [effects for number, effects in replayed.records if number > covered]
     for effects in fresh:
         store.replay(effects)
@@ -246,8 +241,8 @@ def _keep_foreign(memory: Path, date: str) -> bool:
     folder.mkdir(mode=0o700, exist_ok=True)
     for path in found:
         registry.write_file(folder / path.name, [path.read_bytes()])
-    registry.sync_folder(folder)
-    registry.sync_folder(memory)
+    sync_folder(folder)
+    sync_folder(memory)
     return True
 
 

@@ -8,8 +8,10 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from milk_client.paths import find_home
 from milk_client.wire import VERSION
@@ -43,26 +45,20 @@ class _Json(logging.Formatter):
 class _Text(logging.Formatter):
     """One line an event; of a fault inside its kind and place, never what was in a request."""
 
-    def formatException(self, ei: object) -> str:
-        import traceback
-
-        _, error, trace = ei  # type: ignore[misc]
+    def formatException(self, ei: Any) -> str:
+        _, error, trace = ei
         last = traceback.extract_tb(trace)[-1]
         return f"  {type(error).__name__} at {Path(last.filename).name}:{last.lineno} in {last.name}"
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="milkd", description="The memory that AI agents on a machine share."
-    )
+    parser = argparse.ArgumentParser(prog="milkd", description="The memory that AI agents on a machine share.")
     parser.add_argument("--home", metavar="DIR", help="where memory lives (default: $MILK_HOME or ~/.milk)")
     parser.add_argument("--config", metavar="FILE", help="config file (default: milkd.toml in the home)")
     parser.add_argument("--listen", metavar="tcp://…", help="listen on TCP too; needs keys, see the docs")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--log-format", choices=["text", "json"])
-    parser.add_argument(
-        "--check-config", metavar="FILE", nargs="?", const="", help="check a config file and exit"
-    )
+    parser.add_argument("--check-config", metavar="FILE", nargs="?", const="", help="check a config file and exit")
     parser.add_argument("--version", action="version", version=f"milkd {VERSION}")
     return parser.parse_args(argv)
 
@@ -84,9 +80,7 @@ def _check_config(home_config: tuple[Config, Path | None]) -> int:
     config, path = home_config
     for warning in config.warnings:
         sys.stdout.write(f"warning: {warning}\n")
-    sys.stdout.write(
-        f"{path or 'no config file, all defaults'}: good, {len(shown(config)['memory'])} memory knobs\n"
-    )
+    sys.stdout.write(f"{path or 'no config file, all defaults'}: good, {len(shown(config)['memory'])} memory knobs\n")
     return 0
 
 
@@ -94,9 +88,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns the exit status: 0 clean, 1 unexpected, 2 bad config or usage, 3 already running."""
     given = _arguments(argv)
     home = find_home(given.home, os.environ)
-    config_path = (
-        Path(given.check_config or given.config).absolute() if given.check_config or given.config else None
-    )
+    config_path = Path(given.check_config or given.config).absolute() if given.check_config or given.config else None
     try:
         config, _ = found = read_config(home, config_path)
     except BadConfig as error:
@@ -106,9 +98,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     if given.check_config is not None:
         return _check_config(found)
     if given.listen:
-        _say(
-            "--listen: TCP is for known keys only, and this version has none; agents on this machine need no TCP"
-        )
+        _say("--listen: TCP is for known keys only, and this version has none; agents on this machine need no TCP")
         return EXIT_USAGE
     _log(config, given)
     lock = host.Lock(home)

@@ -162,9 +162,7 @@ def find_match(
     return (best[1] if best else None), [(i, reason) for _, i, reason in near[:NEAR_SHOWN]]
 
 
-def _candidates(
-    store: Store, caller: Caller, newer: text.Text, living_only: bool
-) -> list[tuple[Held, Gone | None]]:
+def _candidates(store: Store, caller: Caller, newer: text.Text, living_only: bool) -> list[tuple[Held, Gone | None]]:
     threshold = store.knobs.duplicate_threshold
     found: list[tuple[Held, Gone | None]] = []
     for name in (GLOBAL, caller.session):
@@ -200,9 +198,7 @@ def living(store: Store, caller: Caller, given: str, field: str) -> Held:
 
 def check_visible(caller: Caller, held: Held, field: str) -> None:
     """Raise NotFound for what the caller may not see: other sessions and other consumers' percepts."""
-    outside = held.scope not in (GLOBAL, caller.session) and (
-        caller.run is not None or caller.role not in ("", "user")
-    )
+    outside = held.scope not in (GLOBAL, caller.session) and (caller.run is not None or caller.role not in ("", "user"))
     if outside or not caller.sees(held.record):
         raise NotFound(f"{field}: no percept of that id is visible here", field=field)
 
@@ -214,9 +210,7 @@ def _new(change: Change, caller: Caller, statement: _Statement, near: list[tuple
     ask = statement.ask
     if ask.core:
         check_core_room(change.store)
-    held = _born(
-        change, statement, GLOBAL if ask.core else caller.session, core=ask.core, consumer=ask.consumer
-    )
+    held = _born(change, statement, GLOBAL if ask.core else caller.session, core=ask.core, consumer=ask.consumer)
     change.tell("recorded", held)
     return Recording(held.id, "new", tuple(near))
 
@@ -350,14 +344,9 @@ def _check_may_replace(producer: Producer, old: Held) -> None:
         raise Refused(f"replaces: #{old.id[:8]} is core; only a person may replace it", field="replaces")
 
 
-def _dispute(
-    change: Change, caller: Caller, statement: _Statement, old: Held, other: _Match | None
-) -> Recording:
+def _dispute(change: Change, caller: Caller, statement: _Statement, old: Held, other: _Match | None) -> Recording:
     """An agent does not change what is global by its word alone: a conflict to be settled (M11)."""
-    if other is not None:
-        result = _restate(change, caller, statement, other)
-    else:
-        result = _new(change, caller, statement, [])
+    result = _restate(change, caller, statement, other) if other else _new(change, caller, statement, [])
     connect(change, result.id, old.id, "contradicts")
     return Recording(result.id, result.outcome, conflicts_with=old.id)
 

@@ -74,9 +74,7 @@ def set_aside(memory: Path, name: str, data: bytes, date: str) -> Path:
 def keepsakes(memory: Path) -> list[Path]:
     """Files that hold content and are not part of the set or the journal: copies and what was set aside."""
     folders = [memory / ASIDE, *memory.glob(f"{BEFORE}*")]
-    return sorted(
-        path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file()
-    )
+    return sorted(path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file())
 
 
 def sizes(memory: Path) -> dict[str, int]:

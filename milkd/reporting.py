@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from milk_client import wire
 from milk_client.errors import NotFound
+from msgspec import Struct
 
 from milkd import shapes
 from milkd.reading import matches
@@ -15,10 +16,18 @@ from milkd.recording import Caller
 from milkd.rules.percept import GLOBAL, Now
 from milkd.store import Store
 
-if TYPE_CHECKING:
-    from milkd.service import Identity
-
 OTEL = "milk.memory.consolidation."
+
+
+class Identity(Struct, frozen=True):
+    """What the daemon says of itself in `welcome`."""
+
+    version: str
+    pid: int
+    home: str
+    boot: str
+    events: str
+    max_message_bytes: int
 
 
 def status(store: Store, me: Identity, now: Now) -> wire.Statused:
@@ -117,22 +126,15 @@ def export_page(store: Store, ask: wire.Export) -> wire.Exported:
     items: Iterable[tuple[str, bytes]]
     match ask.part:
         case "percepts":
-            items = (
-                (i, shapes.percept_json(store, store.percepts[i])) for i in (scope.living if scope else ())
-            )
+            items = ((i, shapes.percept_json(store, store.percepts[i])) for i in (scope.living if scope else ()))
         case "edges":
-            links = sorted(
-                (store.links[k] for k in (scope.edges if scope else ())), key=lambda link: link.seq
-            )
+            links = sorted((store.links[k] for k in (scope.edges if scope else ())), key=lambda link: link.seq)
             items = ((link.key, shapes.edge_json(link)) for link in links)
         case "engrams":
             groups = (store.groups[i] for i in (scope.engrams.values() if scope else ()))
             items = ((g.id, shapes.engram_json(store, g, store.members(g.id))) for g in groups)
         case "archive":
-            items = (
-                (i, shapes.archived_json(store, gone, store.dormant_with(i)))
-                for i, gone in store.archive.items()
-            )
+            items = ((i, shapes.archived_json(store, gone, store.dormant_with(i))) for i, gone in store.archive.items())
     page, more = _cut(iter(items), ask.after, ask.limit)
     return wire.Exported(items=[text for _, text in page], next=more)
 

@@ -158,8 +158,8 @@ def forget_old(store: Store, now: Now, dead: frozenset[Process]) -> None:
         if not run.live and not waits and now.boot - run.ended_boot > REMEMBER_S:
             store.put_lazy("run", run_id, None)
     for client, outcomes in list(store.replies.items()):
-        run = store.clocks.runs.get(client)
-        if run is not None and (run.live or now.boot - run.ended_boot <= REMEMBER_S):
+        asker = store.clocks.runs.get(client)
+        if asker is not None and (asker.live or now.boot - asker.ended_boot <= REMEMBER_S):
             continue
         for number, kept in list(outcomes.items()):
             if not 0.0 <= now.boot - kept.boot <= REMEMBER_S:

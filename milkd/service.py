@@ -22,7 +22,7 @@ from milkd.consolidation import run_pass
 from milkd.edits import Edited, merge_edit
 from milkd.keeping import Change, connect, erase
 from milkd.recording import Caller, Recording
-from milkd.reporting import archived_page, export_page, status
+from milkd.reporting import Identity, archived_page, export_page, status
 from milkd.rules.percept import Held, Now, edge_key, stamp
 from milkd.runs import Sweep
 from milkd.shapes import archived_entry, engram_now
@@ -53,17 +53,6 @@ class ExpireArchive(Struct, frozen=True):
 
 
 Internal = Sweep | Edited | Retune | Checkpoint | ExpireArchive
-
-
-class Identity(Struct, frozen=True):
-    """What the daemon says of itself in `welcome`."""
-
-    version: str
-    pid: int
-    home: str
-    boot: str
-    events: str
-    max_message_bytes: int
 
 
 class Service:
@@ -112,7 +101,7 @@ class Service:
             return prior
         match request:
             case wire.Hello():
-                return self._hello(request, now, peer)
+                return self._hello(request, peer)
             case wire.Attach():
                 return self._attach(request, now, peer)
         caller = self._caller(request, now, peer)
@@ -195,10 +184,9 @@ class Service:
         kept = mine.get(request.id)
         if kept is None:
             if any(request.id < other.ack for other in mine.values()):
-                raise Invalid(
-                    "id: this request was acknowledged already; a late copy is not done", field="id"
-                )
+                raise Invalid("id: this request was acknowledged already; a late copy is not done", field="id")
             return None
+        answer: wire.Answer
         if isinstance(request, wire.Record):
             answer = self._recorded(msgspec.msgpack.decode(kept.outcome, type=Recording), now)
         elif isinstance(request, wire.Edit | wire.Pin | wire.Unpin | wire.Restore):
@@ -213,9 +201,7 @@ class Service:
         match answer:
             case wire.Recorded():
                 near = tuple((n.percept.id, n.reason) for n in answer.near)
-                kept: Any = Recording(
-                    answer.percept.id, answer.outcome, near, answer.superseded, answer.conflicts_with
-                )
+                kept: Any = Recording(answer.percept.id, answer.outcome, near, answer.superseded, answer.conflicts_with)
             case wire.Changed():
                 kept = answer.percept.id
             case _:
@@ -227,7 +213,7 @@ class Service:
 
     # ------------------------------------------------------------ who asks
 
-    def _hello(self, ask: wire.Hello, now: Now, peer: Peer) -> wire.Welcome:
+    def _hello(self, ask: wire.Hello, peer: Peer) -> wire.Welcome:
         check_protocol(ask.protocol, ask.version, self.identity.version)
         clocks = self.store.clocks
         run = clocks.runs.get(ask.run) if ask.run else clocks.run_among(peer.chain)
@@ -336,9 +322,7 @@ class Service:
 
     def _inject(self, ask: wire.Inject, caller: Caller, change: Change) -> wire.Injected:
         _check_text(ask.prompt, "prompt")
-        block, found, dropped = reading.inject(
-            self.store, caller, ask.prompt, change.now, relevant=ask.relevant
-        )
+        block, found, dropped = reading.inject(self.store, caller, ask.prompt, change.now, relevant=ask.relevant)
         self._heard(caller, change, "last_recalled")
         return wire.Injected(text=block, percepts=self._use(found, change), dropped=dropped)
 
@@ -419,15 +403,13 @@ class Service:
         names = [] if ask.scope == "session" else ["global"]
         if ask.scope != "global":
             names += self.store.sessions() if ask.all_sessions else [caller.session]
-        found = reading.listed(
-            self.store, names, caller, producer=ask.producer, min_w=ask.min_w, pattern=ask.pattern
-        )
+        found = reading.listed(self.store, names, caller, producer=ask.producer, min_w=ask.min_w, pattern=ask.pattern)
         page, more = _page(found, ask.after, ask.limit)
         return wire.Percepts(percepts=[self._seen(held, now) for held in page], next=more)
 
     def _show(self, ask: wire.Show, caller: Caller, now: Now) -> wire.Shown:
         store = self.store
-        held, reason = self._found(ask.target, caller)
+        held, _ = self._found(ask.target, caller)
         gone = store.archive.get(held.id)
         group = store.groups.get(held.record.engram_id)
         return wire.Shown(

@@ -75,9 +75,7 @@ def _movable(store: Store, name: str, field: str) -> None:
     if name not in store.sessions():
         raise NotFound(f"{field}: there is no session {name!r}", field=field, hint="See `milkctl sessions`.")
     if store.clocks.live_runs(name):
-        raise Refused(
-            f"{field}: session {name!r} has live runs", field=field, hint="Wait until they have ended."
-        )
+        raise Refused(f"{field}: session {name!r} has live runs", field=field, hint="Wait until they have ended.")
 
 
 def _move(change: Change, old: str, new: str) -> None:

@@ -27,7 +27,7 @@ _ID = re.compile(r"[0-9A-Za-z_.:-]{1,64}")
 T = TypeVar("T")
 
 
-class Own(Struct, omit_defaults=True):
+class Own(Struct):
     """The ``milkd`` block of a file."""
 
     format: int = FORMAT
@@ -82,11 +82,11 @@ def _strict(kind: type[Struct]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(strict)
 
 
-_CHECK = {kind: _strict(kind) for kind in (PerceptRecord, Edge, Engram)}
+_CHECK: dict[type, msgspec.json.Decoder[Any]] = {kind: _strict(kind) for kind in (PerceptRecord, Edge, Engram)}
 _PLAIN: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind) for kind in (PerceptRecord, Edge, Engram, _Entry, Own)
 }
-_KNOWN = {
+_KNOWN: dict[type, frozenset[str]] = {
     kind: frozenset(field.encode_name for field in msgspec.structs.fields(kind))
     for kind in (PerceptRecord, Edge, Engram, _Entry, Own)
 }
@@ -114,9 +114,7 @@ def _fields(raw: bytes | Raw, kind: type[T]) -> tuple[T, dict[str, bytes]]:
     return _PLAIN[kind].decode(raw), extra
 
 
-def _each(
-    raw: Raw | None, where: str, kind: type[T], wrong: list[Wrong]
-) -> Iterator[tuple[T, dict[str, bytes]]]:
+def _each(raw: Raw | None, where: str, kind: type[T], wrong: list[Wrong]) -> Iterator[tuple[T, dict[str, bytes]]]:
     if raw is None:
         return
     try:
@@ -181,7 +179,7 @@ def held_from(
 ) -> Held:
     """A percept read from a file, in its place: its numbers hold as of ``clock_s``."""
     return Held(
-        record=replace(record, idle_seconds=0.0),
+        record=replace(record, idle_seconds=0.0) if record.idle_seconds else record,
         scope=scope,
         at_s=clock_s,
         idle_from_s=global_s - record.idle_seconds,

@@ -154,7 +154,7 @@ class Files:
         hashes["state.json"] = hashlib.sha256(state).hexdigest()
         mark = {"generation": cut.generation, "files": hashes, "removed": [f"{n}.json" for n in cut.removed]}
         registry.replace_file(memory / registry.SET_MARK, msgspec.json.encode(mark))
-        edits = [edit for name in self._order(cut, hashes) if (edit := self._put(name, cut.generation))]
+        edits = [edit for name in self._order(cut) if (edit := self._put(name, cut.generation))]
         for name in cut.removed:
             _target(memory / f"{name}.json").unlink(missing_ok=True)
             self.hashes.pop(f"{name}.json", None)
@@ -176,10 +176,10 @@ class Files:
             yield f"{scope.name}.json", shapes.document(parts, own, scope.extra)
         if cut.archive is not None:
             entries = (shapes.archived_json(at, gone, links, 2) for gone, links in cut.archive)
-            own = shapes.Own(generation=cut.generation)
+            own = shapes.Own(generation=cut.generation, clock_s=at.reading(GLOBAL))
             yield "archive.json", shapes.document([("archive", entries)], own, cut.archive_extra)
 
-    def _order(self, cut: Cut, hashes: dict[str, str]) -> list[str]:
+    def _order(self, cut: Cut) -> list[str]:
         """Destinations first, so that no percept is in no file between two renames; the state last."""
         scopes = [f"{scope.name}.json" for scope in cut.scopes]
         archive = ["archive.json"] if cut.archive is not None else []

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from milkd.config import DEFAULT, BadConfig, Config, Daemon, Memory, parse, parse_legacy, shown
 
 SAMPLE = Path(__file__).resolve().parents[1] / "etc" / "milkd.toml"
@@ -124,7 +125,7 @@ def test_bom_and_windows_line_ends() -> None:
     assert parse(b"\xef\xbb\xbf[memory]\r\nmax_results = 7").memory.max_results == 7
 
 
-@pytest.mark.parametrize("key", [key for key in (*POSITIVE, *SHARES, *COUNTS)])
+@pytest.mark.parametrize("key", [*POSITIVE, *SHARES, *COUNTS])
 def test_zero_is_the_default_with_a_warning(key: str) -> None:
     config = one(key, "0")
     assert config.memory == DEFAULT.memory
@@ -147,9 +148,7 @@ def test_an_empty_word_is_the_default_with_a_warning(key: str) -> None:
 # ---------------------------------------------------------------- refused
 
 
-@pytest.mark.parametrize(
-    "key", [*POSITIVE, *SHARES, *COUNTS, "archive_keep_days", "sweep_s", "in_flight_max"]
-)
+@pytest.mark.parametrize("key", [*POSITIVE, *SHARES, *COUNTS, "archive_keep_days", "sweep_s", "in_flight_max"])
 @pytest.mark.parametrize(
     "value", ["-1", "-0.5", "nan", "inf", "-inf", "true", '"3"', '""', "[1]", "{a = 1}", "1979-05-27"]
 )
@@ -207,16 +206,11 @@ def test_prune_is_below_promote() -> None:
 
 def test_a_content_fits_into_a_message() -> None:
     (problem,) = refused("[memory]\nmax_content_bytes = 5000\n[daemon]\nmax_message_bytes = 8192")
-    assert (
-        "memory.max_content_bytes = 5000: allowed: from 1 to half of daemon.max_message_bytes (8192)"
-        in problem
-    )
+    assert "memory.max_content_bytes = 5000: allowed: from 1 to half of daemon.max_message_bytes (8192)" in problem
 
 
 def test_all_problems_are_told_at_once() -> None:
-    problems = refused(
-        "[memory]\nmin_confidence = 2\nmax_results = -1\npolicy = 3\n[daemon]\nsweep_s = 9\nwatch = 1"
-    )
+    problems = refused("[memory]\nmin_confidence = 2\nmax_results = -1\npolicy = 3\n[daemon]\nsweep_s = 9\nwatch = 1")
     assert [re.split(" [=] ", problem)[0] for problem in problems] == [
         "milkd.toml: memory.min_confidence",
         "milkd.toml: memory.max_results",
@@ -362,9 +356,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 toml_lines = st.one_of(
     st.sampled_from(["[memory]", "[daemon]", "[[memory]]", "[memory.x]", "[x]", "memory = 1"]),
-    st.tuples(names, st.one_of(st.integers().map(str), st.floats().map(str), st.text(max_size=5))).map(
-        " = ".join
-    ),
+    st.tuples(names, st.one_of(st.integers().map(str), st.floats().map(str), st.text(max_size=5))).map(" = ".join),
     st.text("[]{}=.,'\"#\\ \tab01-:TZ_\u0000é", max_size=12),
 )
 

@@ -10,6 +10,7 @@ import pytest
 from golden import vectors
 from milk_client import wire
 from milk_client.errors import Refused, UnknownRun
+
 from milkd.clocks import Process
 from milkd.config import Memory
 from milkd.consolidation import rank_of

@@ -67,8 +67,7 @@ class Call(Generic[T]):
         """The request for the page after ``answer``; None if that was all. Raises MilkError if misplaced."""
         if not isinstance(answer, self.kind):
             raise MilkError(
-                f"The daemon answered {type(self.request).__name__.lower()!r} "
-                f"with {type(answer).__name__.lower()!r}."
+                f"The daemon answered {type(self.request).__name__.lower()!r} with {type(answer).__name__.lower()!r}."
             )
         after = getattr(answer, "next", "") if self.paged else ""
         if not after or after == getattr(self.request, "after", ""):
@@ -167,9 +166,7 @@ def learn(content: str, *, producer: wire.Producer | None = None, subject: str =
     return record(content, producer=producer, subject=subject, core=True)
 
 
-def get(
-    query: str, *, min_confidence: float | None = None, max_results: int | None = None
-) -> Call[list[wire.Percept]]:
+def get(query: str, *, min_confidence: float | None = None, max_results: int | None = None) -> Call[list[wire.Percept]]:
     """Recall what matches ``query``, best first; counts as use."""
 
     def take(answers: list[wire.Percepts]) -> list[wire.Percept]:
@@ -264,9 +261,7 @@ def list_(
     def take(answers: list[wire.Percepts]) -> list[wire.Percept]:
         return [percept for answer in answers for percept in answer.percepts]
 
-    request = wire.List(
-        scope=scope, producer=producer, min_w=min_w, pattern=pattern, all_sessions=all_sessions
-    )
+    request = wire.List(scope=scope, producer=producer, min_w=min_w, pattern=pattern, all_sessions=all_sessions)
     return Call(request, wire.Percepts, take, paged=True)
 
 
@@ -313,9 +308,7 @@ def consolidate(*, session: str = "", run: str = "") -> Call[wire.Report]:
 
 def begin_run(run: str, *, session: str = "", role: wire.Role = "", pid: int = 0) -> Call[wire.Welcome]:
     """Begin a run for the process ``pid`` (0 = the caller's), or go on with it; ``.run`` is its id."""
-    request = wire.Attach(
-        protocol=wire.PROTOCOL, version=wire.VERSION, run=run, session=session, role=role, pid=pid
-    )
+    request = wire.Attach(protocol=wire.PROTOCOL, version=wire.VERSION, run=run, session=session, role=role, pid=pid)
     return _whole(request, wire.Welcome)
 
 

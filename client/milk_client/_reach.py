@@ -114,9 +114,7 @@ def reach(where: Where, deadline: float, *, patient: bool) -> Link:
                 raise where.nobody()
             if monotonic() >= deadline:
                 if there:
-                    raise Timeout(
-                        f"A daemon listens on {there} but does not answer: starting, busy or stopped."
-                    )
+                    raise Timeout(f"A daemon listens on {there} but does not answer: starting, busy or stopped.")
                 raise where.nobody(starter.story() if starter else "")
             first = False
     finally:

@@ -97,9 +97,7 @@ class Session:
         sent = self._number(request)
         if len(sent.data) > self.max_message_bytes:
             self.release(sent)
-            raise TooLarge(
-                f"The message has {len(sent.data)} bytes; the daemon takes {self.max_message_bytes}."
-            )
+            raise TooLarge(f"The message has {len(sent.data)} bytes; the daemon takes {self.max_message_bytes}.")
         return sent
 
     def _number(self, request: wire.Request) -> Sent:
@@ -127,9 +125,7 @@ class Session:
             answer = wire.decode_reply(data)
         except (msgspec.DecodeError, RecursionError) as error:
             number = wire.request_head(data)[0]
-            answer = wire.Fault(
-                code=VersionMismatch.code, message=f"The daemon's answer cannot be read ({error})."
-            )
+            answer = wire.Fault(code=VersionMismatch.code, message=f"The daemon's answer cannot be read ({error}).")
         else:
             number = answer.id
         if number == 0 and isinstance(answer, wire.Fault) and len(self._outstanding) == 1:

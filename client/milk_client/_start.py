@@ -75,8 +75,7 @@ class Starter:
             self._log = os.open(home.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise NoDaemon(
-                f"No milkd runs on {home.root}, and its home cannot be written: "
-                f"{error.strerror} ({error.filename}).",
+                f"No milkd runs on {home.root}, and its home cannot be written: {error.strerror} ({error.filename}).",
                 hint=f"Run this outside of the sandbox: milkd --home {home.root}",
             ) from None
         self._log_start = os.fstat(self._log).st_size

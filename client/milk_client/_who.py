@@ -45,6 +45,4 @@ def find_daemon(
     home: str | os.PathLike[str] | None, endpoint: str | None, autostart: bool, env: Mapping[str, str]
 ) -> Where:
     """Which daemon to talk to. One behind a given endpoint is never started: it may be remote."""
-    return Where(
-        home=paths.find_home(home, env), endpoint=endpoint or "", autostart=autostart and not endpoint
-    )
+    return Where(home=paths.find_home(home, env), endpoint=endpoint or "", autostart=autostart and not endpoint)

@@ -20,9 +20,7 @@ class MilkError(Exception):
     exit_status: ClassVar[int] = 1
     default_hint: ClassVar[str] = "See the daemon's log; if it stays, report it with `milkctl status --json`."
 
-    def __init__(
-        self, message: str, *, hint: str = "", field: str = "", candidates: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, message: str, *, hint: str = "", field: str = "", candidates: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint or self.default_hint

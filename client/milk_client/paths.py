@@ -167,11 +167,7 @@ def read_endpoint(home: Home) -> Endpoint | None:
 
 def check_session(name: str) -> str:
     """The name itself if it may be a session's (M3). Raises Invalid (field ``session``)."""
-    if (
-        not isinstance(name, str)
-        or not 1 <= len(name) <= _LONGEST_SESSION
-        or not _NAME_CHARS.issuperset(name)
-    ):
+    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_SESSION or not _NAME_CHARS.issuperset(name):
         problem = f"must be 1 to {_LONGEST_SESSION} of the characters A-Z a-z 0-9 . _ -"
     elif name.startswith("."):
         problem = "must not start with a dot"
@@ -229,9 +225,7 @@ def _common_dir(folder: Path) -> Path | None:
         return None
     shared = _first_line(git_dir / "commondir")
     if not shared and git_dir.parent.name == "worktrees":
-        shared = (
-            "../.."  # the repository is not in reach from here (a container), its place is known all the same
-        )
+        shared = "../.."  # the repository is not in reach from here (a container), its place is known all the same
     return Path(os.path.realpath(git_dir / shared if shared else git_dir))
 
 

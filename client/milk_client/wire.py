@@ -135,9 +135,7 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 53))]
 Name = Annotated[str, Meta(max_length=200)]
 
 
-class Request(
-    Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="op", tag=str.lower
-):
+class Request(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="op", tag=str.lower):
     """What every request carries."""
 
     id: Number = 0

@@ -76,9 +76,7 @@ def contradicted(value: float, producer: str, other_producer: str) -> float:
     return min(value, max(weight.USER_FLOOR, value - weight.EDGE_PENALTY))
 
 
-def merged(
-    older: PerceptRecord, newer: PerceptRecord, reason: str, numbers: tuple[float, float]
-) -> PerceptRecord:
+def merged(older: PerceptRecord, newer: PerceptRecord, reason: str, numbers: tuple[float, float]) -> PerceptRecord:
     """A global and a session percept that says the same, as one (M17).
 
     ``numbers`` are the larger ``w`` and ``w_confirmed`` as of now; ``reason`` is M14's (`longer`: the newer

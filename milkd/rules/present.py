@@ -56,11 +56,10 @@ class Present:
 
     def spared(self, held: Held) -> bool:
         """Strong enough for M17 and held back at most by a contradiction: not pruned (M9)."""
-        return passes.settled(held.record) and weight.at_least(
-            self.confirmed(held), self.knobs.promote_threshold
-        )
+        return passes.settled(held.record) and weight.at_least(self.confirmed(held), self.knobs.promote_threshold)
 
     def record(self, held: Held) -> PerceptRecord:
         """The record with its numbers as of now, as it stands in a file (M3)."""
-        w, confirmed, idle_s = self.present(held), self.confirmed(held), self.idle_s(held)
-        return replace(held.record, w=w, w_confirmed=confirmed, idle_seconds=idle_s)
+        now = replace(held.record, w=self.present(held), w_confirmed=self.confirmed(held))
+        idle_s = self.idle_s(held)
+        return replace(now, idle_seconds=idle_s) if idle_s else now

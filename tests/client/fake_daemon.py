@@ -56,9 +56,7 @@ class FakeDaemon:
     returns something for them. ``seen`` holds the requests other than greetings, ``raw`` their bytes.
     """
 
-    def __init__(
-        self, path: Path, script: Script = obliging, *, boot: str = "boot-1", **welcome: Any
-    ) -> None:
+    def __init__(self, path: Path, script: Script = obliging, *, boot: str = "boot-1", **welcome: Any) -> None:
         self.endpoint = f"ipc://{path}"
         self.script = script
         self.boot = boot

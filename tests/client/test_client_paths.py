@@ -105,9 +105,7 @@ def test_an_endpoint_file_that_says_nothing(home: Path, content: bytes | None) -
 
 def test_an_endpoint_file_of_a_newer_daemon_is_read(home: Path) -> None:
     where = paths.find_home(home, {})
-    told = paths.Endpoint(
-        endpoint="ipc:///s", events="ipc:///e", pid=3, host="h", boot_id="b", version="9", protocol=1
-    )
+    told = paths.Endpoint(endpoint="ipc:///s", events="ipc:///e", pid=3, host="h", boot_id="b", version="9", protocol=1)
     where.endpoint.write_bytes(msgspec.json.encode(msgspec.to_builtins(told) | {"more": 1}))
     assert paths.read_endpoint(where) == told
 

@@ -88,9 +88,7 @@ def test_a_fault_without_a_number_belongs_to_the_only_request() -> None:
     assert session.match(fault) is None
 
 
-@pytest.mark.parametrize(
-    "code", [code for code in errors.BY_CODE if code not in ("unknown_run", "version_mismatch")]
-)
+@pytest.mark.parametrize("code", [code for code in errors.BY_CODE if code not in ("unknown_run", "version_mismatch")])
 def test_a_fault_is_raised_as_the_error_of_its_code(code: str) -> None:
     fault = wire.Fault(code=code, message="what", hint="do", field="content", candidates=["a", "b"])
     with pytest.raises(errors.BY_CODE[code]) as caught:

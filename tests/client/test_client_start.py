@@ -80,9 +80,7 @@ def test_many_starters_end_up_with_one_daemon(home: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [1, 2])
-def test_a_daemon_that_cannot_start_is_quoted(
-    home: Path, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_a_daemon_that_cannot_start_is_quoted(home: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     (home / "run/milkd.log").write_text("an old story\n")
     command = [sys.executable, "-c", f"import sys; print('bad knob', file=sys.stderr); sys.exit({status})"]
     monkeypatch.setattr(_start, "commands", lambda _home: [command])

@@ -138,9 +138,7 @@ def test_a_fault_is_an_error_and_the_next_call_works(home: Path, socket_path: Pa
 
 
 @pytest.mark.parametrize("content", ["a\ud800b", "x" * (2 << 20)])
-def test_what_cannot_be_sent_is_not_and_the_next_call_works(
-    home: Path, socket_path: Path, content: str
-) -> None:
+def test_what_cannot_be_sent_is_not_and_the_next_call_works(home: Path, socket_path: Path, content: str) -> None:
     with FakeDaemon(socket_path) as daemon, milk(home) as agent:
         with pytest.raises((Invalid, TooLarge)):
             agent.record(content)
@@ -198,9 +196,7 @@ def test_a_request_without_an_answer_is_sent_again_as_it_was(home: Path, socket_
 def test_a_restart_in_mid_call_attaches_again_and_sends_the_same_bytes(home: Path, socket_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         agent = milk(home)
-        with FakeDaemon(
-            socket_path, lambda request: None if isinstance(request, wire.Record) else wire.Done()
-        ) as old:
+        with FakeDaemon(socket_path, lambda request: None if isinstance(request, wire.Record) else wire.Done()) as old:
             said = pool.submit(agent.record, "x")
             old.until(lambda: bool(old.seen))
         with FakeDaemon(socket_path, boot="boot-2") as new:
@@ -224,9 +220,7 @@ def test_a_restart_between_calls_is_not_noticed(home: Path, socket_path: Path) -
 def test_a_change_that_was_under_way_when_the_daemon_went_for_good(home: Path, socket_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         agent = milk(home, timeout=1.0)
-        with FakeDaemon(
-            socket_path, lambda request: None if isinstance(request, wire.Record) else wire.Done()
-        ) as old:
+        with FakeDaemon(socket_path, lambda request: None if isinstance(request, wire.Record) else wire.Done()) as old:
             said = pool.submit(agent.record, "x")
             old.until(lambda: bool(old.seen))
         with pytest.raises(NoDaemon, match="may have been done"):
