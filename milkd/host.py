@@ -61,7 +61,7 @@ class Lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(self._descriptor, 20, 0).decode(errors="replace").strip()
-            os.close(self._descriptor)
+            self.release()
             raise AlreadyRunning(f"milkd runs on this home already (pid {holder or 'unknown'})") from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
