@@ -1,101 +1,149 @@
 """Finding percepts by their words: postings by stem, texts by their normal form. Derived, never stored.
 
-One index covers one scope's living percepts, another one its archive. Work grows with the postings of the
-rarer words, not with what is stored.
+One index covers one scope's living percepts, another one its archive. A percept has a slot, a small number
+that stands for it in postings and in the columns of `milkd.ranking`; slots of what left are taken again.
+Postings are flat arrays of slots that numpy reads in place: a word that thousands share costs microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from milkd.rules.text import normal, rare_prefix_size, stems
 
-_NONE: frozenset[str] = frozenset()
+Slots = NDArray[np.int64]
+"""Slot numbers, each once."""
+Counts = NDArray[np.uint16]
+
+_ROOM = 1024
+NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 class Index:
     """Ids by stem and by normal text, over one set of percepts."""
 
     def __init__(self) -> None:
-        self._stems: dict[str, frozenset[str]] = {}
-        self._postings: dict[str, dict[str, None]] = {}
-        self._texts: dict[int, dict[str, None]] = {}
+        self._slots: dict[str, int] = {}
+        self._ids: list[str] = []
+        self._free: list[int] = []
+        self._postings: dict[str, array[int]] = {}
+        self._texts: dict[int, tuple[int, ...]] = {}
+        self._sizes: Counts = np.zeros(_ROOM, np.uint16)
+        self._tally: Counts = np.zeros(_ROOM, np.uint16)
 
     def __len__(self) -> int:
-        return len(self._stems)
+        return len(self._slots)
 
     def __contains__(self, percept_id: str) -> bool:
-        return percept_id in self._stems
+        return percept_id in self._slots
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stems)
+        return iter(self._slots)
 
-    def add(self, percept_id: str, content: str) -> None:
-        """Index a content under an id that is not there yet."""
+    def slot(self, percept_id: str) -> int:
+        """The slot of an id that is there."""
+        return self._slots[percept_id]
+
+    def ids(self, slots: Slots) -> list[str]:
+        """The ids in some slots."""
+        return [self._ids[slot] for slot in slots.tolist()]
+
+    def add(self, percept_id: str, content: str) -> int:
+        """Index a content under an id that is not there yet; returns its slot."""
+        if self._free:
+            slot = self._free.pop()
+            self._ids[slot] = percept_id
+        else:
+            slot = len(self._ids)
+            self._ids.append(percept_id)
+            if slot >= len(self._sizes):
+                self._sizes = np.concatenate([self._sizes, np.zeros_like(self._sizes)])
+                self._tally = np.zeros_like(self._sizes)
+        self._slots[percept_id] = slot
         words = stems(content)
-        self._stems[percept_id] = words
+        self._sizes[slot] = len(words)
         for word in words:
             posting = self._postings.get(word)
             if posting is None:
-                self._postings[word] = {percept_id: None}
+                self._postings[word] = array("q", (slot,))
             else:
-                posting[percept_id] = None
-        self._texts.setdefault(hash(normal(content)), {})[percept_id] = None
+                posting.append(slot)
+        key = hash(normal(content))
+        self._texts[key] = (*self._texts.get(key, ()), slot)
+        return slot
 
-    def remove(self, percept_id: str, content: str) -> None:
-        """Take an id out; ``content`` is what it was added with."""
-        for word in self._stems.pop(percept_id):
+    def remove(self, percept_id: str, content: str) -> int:
+        """Take an id out and return its slot; ``content`` is what it was added with."""
+        slot = self._slots.pop(percept_id)
+        self._ids[slot] = ""
+        for word in stems(content):
             posting = self._postings[word]
-            del posting[percept_id]
-            if not posting:
+            place = int(np.flatnonzero(_read(posting) == slot)[0])
+            last = posting.pop()
+            if place < len(posting):
+                posting[place] = last
+            elif not posting:
                 del self._postings[word]
         key = hash(normal(content))
-        texts = self._texts[key]
-        del texts[percept_id]
-        if not texts:
+        texts = tuple(other for other in self._texts[key] if other != slot)
+        if texts:
+            self._texts[key] = texts
+        else:
             del self._texts[key]
+        self._free.append(slot)
+        return slot
 
-    def similar(self, content: str, words: frozenset[str], threshold: float) -> Iterable[str]:
+    def similar(self, content: str, words: frozenset[str], threshold: float) -> list[str]:
         """Ids that may be a restatement of ``content``: all whose stems overlap by ``threshold`` (Jaccard),
         and all of the same normal text. No false negatives; the caller compares (M14).
         """
-        found: dict[str, None] = dict(self._texts.get(hash(normal(content)), {}))
+        same = self._texts.get(hash(normal(content)), ())
+        found = [self._ids[slot] for slot in same]
         size = len(words)
-        if not size:
-            return found
-        postings = self._postings
-        by_rarity = sorted(words, key=lambda word: len(postings.get(word, _NONE)))
-        low, high = size * threshold - 1e-9, size / threshold + 1e-9 if threshold > 0 else float("inf")
-        for word in by_rarity[: rare_prefix_size(size, threshold)]:
-            for percept_id in postings.get(word, _NONE):
-                if percept_id not in found:
-                    other = self._stems[percept_id]
-                    if low <= len(other) <= high:
-                        shared = len(words & other)
-                        if shared >= threshold * (size + len(other) - shared) - 1e-9:
-                            found[percept_id] = None
+        lists = self._lists(words)
+        # Words that no percept has are the rarest: they use up the part of the prefix that they fill.
+        rare = rare_prefix_size(size, threshold) - (size - len(lists)) if size else 0
+        if rare > 0 and lists:
+            slots, shared = self._counted(lists, lists[:rare])
+            others = self._sizes[slots].astype(np.float64)
+            alike = shared >= threshold * (size + others - shared) - 1e-9
+            found += [self._ids[slot] for slot in slots[alike].tolist() if slot not in same]
         return found
 
-    def tiers(self, words: frozenset[str]) -> Iterator[tuple[int, list[str]]]:
-        """Ids by how many of ``words`` they share, most first: (hits, ids) down to 1 (M21).
+    def hits(self, words: Collection[str]) -> tuple[Slots, Counts]:
+        """The slots that share at least one of ``words``, and how many each shares (M21)."""
+        lists = self._lists(words)
+        if not lists:
+            return NO_SLOTS, np.empty(0, np.uint16)
+        if len(lists) == 1:
+            return lists[0].copy(), np.ones(len(lists[0]), np.uint16)
+        return self._counted(lists, lists)
 
-        A percept with h hits of m words shares one of any m - h + 1 of them, so the higher tiers come from
-        the rarer words alone and the caller may stop before the common ones are looked at.
-        """
-        lists = sorted((p for word in words if (p := self._postings.get(word))), key=len)
-        m = len(lists)
-        waiting: dict[int, list[str]] = {hits: [] for hits in range(1, m + 1)}
-        seen: set[str] = set()
-        for hits in range(m, 0, -1):
-            fresh = [i for i in lists[m - hits] if i not in seen]
-            seen.update(fresh)
-            if hits == 1 and m == 1:
-                waiting[1] = fresh
-            else:
-                for percept_id in fresh:
-                    waiting[len(self._stems[percept_id] & words)].append(percept_id)
-            yield hits, waiting[hits]
+    def _lists(self, words: Collection[str]) -> list[Slots]:
+        """The postings of those words that have one, shortest first. To be let go before the next change."""
+        return sorted((_read(posting) for word in words if (posting := self._postings.get(word))), key=len)
 
-    def hits(self, percept_id: str, words: frozenset[str]) -> int:
-        """How many of ``words`` a percept shares."""
-        return len(self._stems[percept_id] & words)
+    def _counted(self, lists: list[Slots], wanted: list[Slots]) -> tuple[Slots, Counts]:
+        """The slots of ``wanted``, each once, and in how many of ``lists`` each stands."""
+        tally = self._tally
+        for posting in lists:
+            tally[posting] += 1
+        slots: list[Slots] = []
+        counts: list[Counts] = []
+        for posting in wanted:
+            count = tally[posting]
+            slots.append(posting[count > 0])
+            counts.append(count[count > 0])
+            tally[posting] = 0
+        for posting in lists[len(wanted) :]:
+            tally[posting] = 0
+        return np.concatenate(slots), np.concatenate(counts)
+
+
+def _read(posting: array[int]) -> Slots:
+    """A posting as numpy sees it, without a copy; while the view lives, the posting cannot grow."""
+    return np.frombuffer(posting, np.int64)

@@ -6,12 +6,15 @@ import fnmatch
 import heapq
 import math
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
+import numpy as np
 from milk_client.errors import Invalid
 from milk_client.wire import Explained, Percept
 from msgspec import structs
 
 from milkd.consolidation import rank_of
+from milkd.index import Counts, Slots
 from milkd.recording import Caller
 from milkd.rules import passes, text, weight
 from milkd.rules.percept import GLOBAL, Held, Now, stamp
@@ -75,26 +78,28 @@ def recall(
     if not 1 <= wanted <= 1000:
         raise Invalid(f"max_results: {wanted} is not in 1 to 1000", field="max_results")
     words = text.stems(query)
-    found: list[Held] = []
+    scopes = scopes_of(store, caller)
     if not words:
-        everything = (i for scope in scopes_of(store, caller) for i in scope.living)
-        return _best(store, caller, everything, now.wall, wanted, min_confidence)
-    for ids in _tiers(store, caller, words):
-        found += _best(store, caller, ids, now.wall, wanted - len(found), min_confidence)
+        return _best(store, caller, [(s, s.ranks.slots()) for s in scopes], now.wall, wanted, min_confidence)
+    shared = [(scope, *_sharing(store, caller, scope, words, min_confidence)) for scope in scopes]
+    found: list[Held] = []
+    for hits in range(max((int(counts.max(initial=0)) for _, _, counts in shared), default=0), 0, -1):
+        tier = [(scope, slots[counts == hits]) for scope, slots, counts in shared]
+        found += _best(store, caller, tier, now.wall, wanted - len(found), min_confidence)
         if len(found) >= wanted:
             break
     return found
 
 
-def _tiers(store: Store, caller: Caller, words: frozenset[str]) -> Iterator[list[str]]:
-    """Ids of both scopes by how many stems of the query they share, most first."""
-    sources = [scope.living.tiers(words) for scope in scopes_of(store, caller)]
-    waiting = [next(source, (0, [])) for source in sources]
-    while hits := max((tier[0] for tier in waiting), default=0):
-        yield [i for tier in waiting if tier[0] == hits for i in tier[1]]
-        for n, source in enumerate(sources):
-            if waiting[n][0] == hits:
-                waiting[n] = next(source, (0, []))
+def _sharing(
+    store: Store, caller: Caller, scope: Scope, words: frozenset[str], min_confidence: float | None
+) -> tuple[Slots, Counts]:
+    """The slots that share a word, and how many they share; by the default gates where no other is asked for."""
+    slots, counts = scope.living.hits(words)
+    if min_confidence is None:
+        passing = scope.ranks.passing(slots, caller.audience, store.clocks.reading(scope.name))
+        slots, counts = slots[passing], counts[passing]
+    return slots, counts
 
 
 def _ranked(
@@ -106,13 +111,37 @@ def _ranked(
             yield (-rank_of(store, held, wall), -held.updated_ts, percept_id, held)
 
 
+def _best_ranked(
+    store: Store,
+    caller: Caller,
+    parts: list[tuple[Scope, Slots]],
+    wall: float,
+    wanted: int,
+    min_confidence: float | None = None,
+) -> list[Ranked]:
+    """The ``wanted`` best of some slots of several scopes, best first: a shortlist each, then the rules."""
+    found: list[Ranked] = []
+    for scope, slots in parts:
+        some: list[Ranked] = []
+        clock_s = store.clocks.reading(scope.name)
+        # No rank is below the strength it is made from, so the gate serves as the least rank too.
+        for portion in scope.ranks.by_rank(slots, clock_s, wall, store.knobs, wanted, min_confidence or 0.0):
+            some += _ranked(store, caller, scope.living.ids(portion), wall, min_confidence)
+            if len(some) >= wanted:
+                break
+        found += some
+    return heapq.nsmallest(wanted, found)
+
+
 def _best(
-    store: Store, caller: Caller, ids: Iterable[str], wall: float, wanted: int, min_confidence: float | None
+    store: Store,
+    caller: Caller,
+    parts: list[tuple[Scope, Slots]],
+    wall: float,
+    wanted: int,
+    min_confidence: float | None,
 ) -> list[Held]:
-    if wanted <= 0:
-        return []
-    ranked = _ranked(store, caller, ids, wall, min_confidence)
-    return [entry[3] for entry in heapq.nsmallest(wanted, ranked)]
+    return [entry[3] for entry in _best_ranked(store, caller, parts, wall, wanted, min_confidence)]
 
 
 def inject(
@@ -125,33 +154,38 @@ def inject(
     """
     words = text.stems(prompt)
     scopes = scopes_of(store, caller)
-    core = [i for scope in scopes for i in scope.core]
-    hits: dict[str, int] = {}
-    for scope in scopes:
-        for count, ids in scope.living.tiers(words):
-            hits.update((i, count) for i in ids)
-    ranked_core = sorted(_ranked(store, caller, core, now.wall, None))
-    sharing = sorted(_ranked(store, caller, (i for i in hits if i not in set(core)), now.wall, None))
-    rest: list[Ranked] = []
-    rest_count = 0
-    if not relevant:
-        skip = set(core) | set(hits)
-        others = (i for scope in scopes for i in scope.living if i not in skip)
-        ranked = list(_ranked(store, caller, others, now.wall, None))
-        rest_count = len(ranked)
-        rest = heapq.nsmallest(store.knobs.percept_inject_max, ranked)
-    total = len(ranked_core) + len(sharing) + rest_count
+    core = sorted(_ranked(store, caller, (i for scope in scopes for i in scope.core), now.wall, None))
+    core_slots = [np.array([scope.living.slot(i) for i in scope.core], np.int64) for scope in scopes]
+    shared = [_sharing(store, caller, scope, words, None)[0] for scope in scopes]
+    shared = [_without(slots, apart) for slots, apart in zip(shared, core_slots, strict=True)]
+    everything = [scope.ranks.seen(caller.audience, store.clocks.reading(scope.name)) for scope in scopes]
+    most = store.knobs.percept_inject_max
+
+    def in_order() -> Iterator[list[Ranked]]:
+        yield core
+        yield _best_ranked(store, caller, list(zip(scopes, shared, strict=True)), now.wall, most)
+        if not relevant:
+            used = map(np.concatenate, zip(core_slots, shared, strict=True))
+            rest = map(_without, everything, used)
+            yield _best_ranked(store, caller, list(zip(scopes, rest, strict=True)), now.wall, most)
+
     kept: list[Ranked] = []
     size = 0
-    for entry in (*ranked_core, *sharing, *rest):
+    for entry in chain.from_iterable(in_order()):
         size += len(entry[3].record.content.encode())
-        if len(kept) >= store.knobs.percept_inject_max or size > store.knobs.percept_inject_max_bytes:
+        if len(kept) >= most or size > store.knobs.percept_inject_max_bytes:
             break
         kept.append(entry)
-    core_ids = set(core)
-    kept.sort(key=lambda entry: (entry[2] not in core_ids, -hits.get(entry[2], 0), entry[:3]))
+    total = len(core) + sum(map(len, shared)) if relevant else sum(map(len, everything))
+    hits = {entry[2]: len(words & text.stems(entry[3].record.content)) for entry in kept}
+    kept.sort(key=lambda entry: (not entry[3].record.core, -hits[entry[2]], entry[:3]))
     chosen = [entry[3] for entry in kept]
     return block(store, chosen), chosen, total - len(chosen)
+
+
+def _without(slots: Slots, others: Slots) -> Slots:
+    """Those of ``slots`` that are not among ``others``."""
+    return slots[~np.isin(slots, others, assume_unique=True)] if len(others) else slots
 
 
 def block(store: Store, chosen: list[Held]) -> str:

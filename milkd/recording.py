@@ -24,6 +24,7 @@ from milkd.keeping import (
     send_to_archive,
     used,
 )
+from milkd.ranking import AUDIENCE
 from milkd.rules import text, weight
 from milkd.rules.percept import GLOBAL, Gone, Held, unstamp
 from milkd.store import Store
@@ -51,6 +52,11 @@ class Caller(Struct, frozen=True):
     def sitting(self) -> int | None:
         """The sitting that may corroborate; none outside any run (M12)."""
         return self.run.sitting if self.run else None
+
+    @property
+    def audience(self) -> int | None:
+        """What this caller may see, as `milkd.ranking` counts it; None = all."""
+        return None if self.role in ("", "user") else AUDIENCE.get(self.role, 0)
 
     def sees(self, record: PerceptRecord) -> bool:
         """Whether a percept is for this caller's eyes (M1)."""

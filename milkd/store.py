@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from milkd.clocks import Clocks, Run, Sitting
 from milkd.config import Memory
 from milkd.index import Index
+from milkd.ranking import Ranks
 from milkd.rules import weight
 from milkd.rules.passes import strong
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
@@ -85,6 +86,7 @@ class Scope:
         self.name = name
         self.is_global = name == GLOBAL
         self.living = Index()
+        self.ranks = Ranks(is_global=self.is_global)
         self.archived = Index()
         self.core: set[str] = set()
         self.strong: set[str] = set()
@@ -358,6 +360,7 @@ class Store(Present):
         record = held.record
         if not has_index:
             scope.living.add(record.id, record.content)
+        scope.ranks.put(scope.living.slot(record.id), held, self)
         scope.touched.add(record.id)
         if record.core:
             scope.core.add(record.id)
@@ -380,7 +383,7 @@ class Store(Present):
         scope = self.scope(held.scope)
         record = held.record
         if not keep_index:
-            scope.living.remove(record.id, record.content)
+            scope.ranks.drop(scope.living.remove(record.id, record.content))
         scope.touched.discard(record.id)
         scope.strong.discard(record.id)
         if record.core:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from milk_client.wire import PerceptRecord
@@ -45,6 +46,23 @@ class Present:
         """The point on its session's running clock at which a percept reaches the pruning threshold."""
         target = self.knobs.prune_threshold + weight.TOLERANCE
         return held.at_s + weight.lived_until(held.record.w, target, self.knobs, is_global=False)
+
+    def hidden_at(self, held: Held) -> float:
+        """The reading of its running clock from which on the default gates of M21 hide a percept.
+
+        inf = never, -inf = now already. It stands still while time passes (M10).
+        """
+        record, prune = held.record, self.knobs.prune_threshold
+        by_default = held.scope == GLOBAL or record.producer == "user"
+        limit = (prune if by_default else self.knobs.min_confidence) - weight.TOLERANCE
+        if held.scope == GLOBAL or record.core:
+            return math.inf if record.w >= limit else -math.inf
+        # Under "add" the confirmed strength fades with the present one, and spares nothing at the threshold.
+        if self.knobs.reinforcement == "add" or not self.spared(held):
+            limit = max(limit, prune + weight.TOLERANCE)
+        if record.w < limit:
+            return -math.inf
+        return held.at_s + weight.lived_until(record.w, limit, self.knobs, is_global=False)
 
     def lives(self, held: Held) -> bool:
         """Whether a percept is among the living now (M9): swept or not makes no difference."""

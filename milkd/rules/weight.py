@@ -90,7 +90,11 @@ def recency(updated_ts: float, wall: float, knobs: Memory) -> float:
     return knobs.recency_boost * math.exp2(-age_days / knobs.recency_half_life_days)
 
 
+def worth(evidence: int) -> float:
+    """1 + e of M8: what corroboration adds to the rank."""
+    return 1.0 + 0.05 * min(evidence, 4)
+
+
 def rank_score(w: float, evidence: int, updated_ts: float, wall: float, knobs: Memory) -> float:
     """w · (1 + r) · (1 + e) of M8, from the present ``w``. For order and eviction, never for a gate."""
-    e = 0.05 * min(evidence, 4)
-    return w * (1.0 + recency(updated_ts, wall, knobs)) * (1.0 + e)
+    return w * (1.0 + recency(updated_ts, wall, knobs)) * worth(evidence)
