@@ -108,7 +108,7 @@ class Index:
         # Words that no percept has are the rarest: they use up the part of the prefix that they fill.
         rare = rare_prefix_size(size, threshold) - (size - len(lists)) if size else 0
         if rare > 0 and lists:
-            slots, shared = self._counted(lists, lists[:rare])
+            slots, shared = self._counted(lists[:rare], lists[rare:])
             others = self._sizes[slots].astype(np.float64)
             alike = shared >= threshold * (size + others - shared) - 1e-9
             found += [self._ids[slot] for slot in slots[alike].tolist() if slot not in same]
@@ -119,28 +119,41 @@ class Index:
         lists = self._lists(words)
         if not lists:
             return NO_SLOTS, np.empty(0, np.uint16)
-        if len(lists) == 1:
-            return lists[0].copy(), np.ones(len(lists[0]), np.uint16)
-        return self._counted(lists, lists)
+        longest = lists.pop()
+        if not lists:
+            return longest.copy(), np.ones(len(longest), np.uint16)
+        self._tally_up(lists)
+        shared = self._tally.take(longest) > 0
+        self._tally[longest[shared]] += 1
+        slots, counts = self._collect(lists)
+        alone = longest[~shared]
+        return np.concatenate([slots, alone]), np.concatenate([counts, np.ones(len(alone), np.uint16)])
 
     def _lists(self, words: Collection[str]) -> list[Slots]:
         """The postings of those words that have one, shortest first. To be let go before the next change."""
         return sorted((_read(posting) for word in words if (posting := self._postings.get(word))), key=len)
 
-    def _counted(self, lists: list[Slots], wanted: list[Slots]) -> tuple[Slots, Counts]:
-        """The slots of ``wanted``, each once, and in how many of ``lists`` each stands."""
-        tally = self._tally
+    def _counted(self, wanted: list[Slots], others: list[Slots]) -> tuple[Slots, Counts]:
+        """The slots of ``wanted``, each once, and in how many of all lists each stands."""
+        self._tally_up(wanted)
+        for posting in others:
+            self._tally[posting[self._tally.take(posting) > 0]] += 1
+        return self._collect(wanted)
+
+    def _tally_up(self, lists: list[Slots]) -> None:
         for posting in lists:
-            tally[posting] += 1
+            self._tally[posting] += 1
+
+    def _collect(self, lists: list[Slots]) -> tuple[Slots, Counts]:
+        """The slots of some lists, each once, with their tally, which is nought again then."""
         slots: list[Slots] = []
         counts: list[Counts] = []
-        for posting in wanted:
-            count = tally[posting]
-            slots.append(posting[count > 0])
-            counts.append(count[count > 0])
-            tally[posting] = 0
-        for posting in lists[len(wanted) :]:
-            tally[posting] = 0
+        for posting in lists:
+            count = self._tally.take(posting)
+            first_time = count > 0
+            slots.append(posting[first_time])
+            counts.append(count[first_time])
+            self._tally[posting] = 0
         return np.concatenate(slots), np.concatenate(counts)
 
 

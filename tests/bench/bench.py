@@ -8,6 +8,7 @@ it measured, targets beside it; a target that is missed is reported as missed, a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -74,17 +75,26 @@ def written_bytes(pid: int) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("wchar")))
 
 
+def start(home: Path) -> subprocess.Popen[bytes]:
+    """A daemon on a home, once it listens."""
+    daemon = subprocess.Popen([sys.executable, "-m", "milkd", "--home", str(home), "--log-level", "warning"])
+    while not (home / "run" / "endpoint").exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            raise SystemExit(f"the daemon ended with status {daemon.wait(0.01)}")
+    return daemon
+
+
 def measure(size: int, rounds: int) -> tuple[Samples, dict[str, float]]:
     """Samples in seconds by what was done, and a few single figures, at ``size`` percepts."""
     folder = Path(tempfile.mkdtemp(prefix="mb-"))
     corpus = Corpus(size)
     write_home(folder / "home", corpus, SESSION)
     began = time.perf_counter()
-    daemon = subprocess.Popen([sys.executable, "-m", "milkd", "--home", str(folder / "home")], stderr=subprocess.PIPE)
+    daemon = start(folder / "home")
     samples: Samples = {name: [] for name in ("echo", "echo+sync", "get", "inject", "record", "turn")}
     figures: dict[str, float] = {}
     try:
-        with Milk(SESSION, home=str(folder / "home"), timeout=60.0) as milk:
+        with Milk(SESSION, home=str(folder / "home"), timeout=60.0, autostart=False) as milk:
             figures["start_s"] = time.perf_counter() - began
             before = milk.status()
             assert before.counts["global"] + before.counts["sessions"][SESSION] >= size, before.counts
@@ -117,8 +127,6 @@ def measure(size: int, rounds: int) -> tuple[Samples, dict[str, float]]:
     finally:
         daemon.kill()
         daemon.wait()
-        assert daemon.stderr is not None
-        daemon.stderr.close()
         shutil.rmtree(folder)
     return samples, figures
 
@@ -158,10 +166,8 @@ def show(size: int, samples: Samples, figures: dict[str, float]) -> None:
 def show_costs(home: Path) -> None:
     """What an import and a `milkctl status` cost, beside bare Python."""
     print("\nstart of a process (warm, median)")
-    daemon = subprocess.Popen([sys.executable, "-m", "milkd", "--home", str(home)], stderr=subprocess.DEVNULL)
+    daemon = start(home)
     try:
-        with Milk(home=str(home), timeout=30.0) as milk:
-            milk.status()
         status = ["milkctl status", [sys.executable, "-m", "milkctl", "--home", str(home), "status"]]
         samples: Samples = {}
         for _ in range(15):
