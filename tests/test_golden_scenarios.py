@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Any
 
 import pytest
 from golden import vectors
 from milk_client import wire
-from milk_client.errors import Refused, UnknownRun
+from milk_client.errors import Refused
+from world import World
 
-from milkd.clocks import Process
-from milkd.config import Memory
 from milkd.consolidation import rank_of
-from milkd.rules.percept import GLOBAL, Now
-from milkd.runs import Sweep, watched
-from milkd.service import Identity, Peer, Service
-from milkd.store import Store
+from milkd.rules.percept import GLOBAL
 
 COUNTS = ("decayed", "pruned", "promoted", "promotion_deferred", "global_decayed", "archived", "evicted")
-
-
-class World:
-    """A service with clocks and chance of its own."""
-
-    def __init__(self, knobs: dict[str, Any]) -> None:
-        given = {k: math.inf if v == "never" else v for k, v in knobs.items()}
-        numbers = itertools.count(1)
-        self.store = Store(Memory(**given))
-        self.service = Service(
-            self.store,
-            Identity("0", 1, "/home", "boot", "ipc://events", wire.MAX_MESSAGE_BYTES),
-            lambda: f"{next(numbers):08x}-0000-4000-8000-000000000000",
-        )
-        self.now = Now(1_700_000_000.0, 1000.0, 5000.0)
-        self.processes: dict[str, Process] = {}
-        self.sessions: dict[str, str] = {}
-        self.names: dict[str, str] = {}
-
-    def ask(self, request: wire.Ask, run: str = "") -> Any:
-        peer = Peer((self.processes[run],) if run else ())
-        try:
-            return self.service.apply(request, self.now, peer)
-        except UnknownRun:  # ended more than an hour ago: the client attaches again, as it would
-            session = self.sessions[run]
-            self.service.apply(wire.Attach(by=run, run=run, session=session, protocol=wire.PROTOCOL), self.now, peer)
-            return self.service.apply(request, self.now, peer)
-
-    def advance(self, seconds: float) -> None:
-        now = self.now
-        self.now = Now(now.wall + seconds, now.mono + seconds, now.boot + seconds)
-        self.service.apply(Sweep(watched(self.store)), self.now, Peer())
 
 
 def play(scenario: dict[str, Any]) -> None:
@@ -66,12 +28,7 @@ def play(scenario: dict[str, Any]) -> None:
 
 
 def attach(world: World, step: dict[str, Any]) -> None:
-    pid = step.get("process", step["run"])
-    world.sessions[step["run"]] = step["session"]
-    world.processes[step["run"]] = Process(1 + sum(map(ord, pid)) + len(pid) * 1000, hash(pid), "boot")
-    world.ask(
-        wire.Attach(by=step["run"], run=step["run"], session=step["session"], protocol=wire.PROTOCOL), step["run"]
-    )
+    world.attach(step["run"], step["session"], process=step.get("process", ""))
 
 
 def record(world: World, step: dict[str, Any]) -> None:

@@ -1,0 +1,239 @@
+"""Any history at all, through the one door: what holds of the store at every moment (M9, M12, M17, M19)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from milk_client import wire
+from milk_client.errors import MilkError
+from world import DAY_S, World, check_invariants, contents, replayed
+
+from milkd.rules.percept import GLOBAL
+from milkd.service import Checkpoint, Retune
+from milkd.store import Effect
+
+RUNS = ("a", "b", "c", "d")
+SESSIONS = {"a": "one", "b": "one", "c": "two", "d": "two"}
+PROCESSES = {"a": "first", "b": "second", "c": "second", "d": "third"}
+TEXTS = (
+    "The user prefers tabs over spaces here",
+    "The user prefers tabs over spaces",
+    "The user does not prefer tabs over spaces",
+    "Deploy on Friday evening after review",
+    "Deploy on Friday evening after the second review",
+    "Host is falcon",
+    "Host is osprey",
+    "Rows are kept in cold storage",
+)
+runs = st.sampled_from(RUNS)
+texts = st.sampled_from(TEXTS)
+picks = st.integers(0, 30)
+producers = st.sampled_from(["user", "primary", "primary", "system"])
+
+
+class Histories(RuleBasedStateMachine):
+    """Requests of four runs in three processes and of a person, in any order, refused ones too."""
+
+    @initialize(
+        reinforcement=st.sampled_from(["restore", "restore", "add"]),
+        global_max=st.sampled_from([2, 5000]),
+        core_max=st.sampled_from([1, 200]),
+    )
+    def begin(self, reinforcement: str, global_max: int, core_max: int) -> None:
+        self.world = World({"reinforcement": reinforcement, "global_max": global_max, "core_max": core_max})
+        self.effects: list[Effect] = []
+        for run in RUNS:
+            self.attach(run)
+
+    def attach(self, run: str) -> None:
+        self.world.attach(run, SESSIONS[run], process=PROCESSES[run])
+
+    def some_id(self, pick: int) -> str:
+        """One of the ids there are, living or archived."""
+        store = self.world.store
+        ids = [*store.percepts, *store.archive]
+        return ids[pick % len(ids)] if ids else "abcd"
+
+    def ask(self, request: wire.Ask, run: str = "") -> Any:
+        """A request; a refusal leaves everything as it was."""
+        store = self.world.store
+        before = contents(store)
+        try:
+            return self.world.ask(request, run)
+        except MilkError:
+            after = contents(store)
+            # An ended run that came back, and time that passed, are no change of what is remembered.
+            for what in ("percepts", "archive", "edges", "engrams"):
+                assert after[what] == before[what], "a refusal changes nothing"
+            return None
+
+    @rule(
+        run=runs,
+        text=texts,
+        producer=producers,
+        core=st.sampled_from([False, False, False, True]),
+        subject=st.sampled_from(["", "", "style", "hosts"]),
+        consumer=st.sampled_from(["", "", "primary"]),
+    )
+    def record(self, run: str, text: str, producer: Any, core: bool, subject: str, consumer: Any) -> None:
+        before = self.confirmed()
+        more: dict[str, Any] = {"producer": producer, "core": core, "subject": subject, "consumer": consumer}
+        self.ask(wire.Record(by=run, run=run, content=text, **more), run)
+        for key, value in self.confirmed().items():
+            assert value >= before.get(key, 0.0) - 1e-12, "a statement lowers no confirmed strength (M11)"
+
+    @rule(run=runs, text=texts, pick=picks, how=st.sampled_from(["same_as", "replaces"]), producer=producers)
+    def settle(self, run: str, text: str, pick: int, how: str, producer: Any) -> None:
+        self.ask(wire.Record(by=run, run=run, content=text, producer=producer, **{how: self.some_id(pick)}), run)
+
+    @rule(
+        one=picks,
+        other=picks,
+        relation=st.sampled_from(["extends", "updates", "derives", "contradicts", "contradicts"]),
+        supersede=st.sampled_from([False, False, True]),
+        session=st.sampled_from(["", "one", "two"]),
+    )
+    def link(self, one: int, other: int, relation: Any, supersede: bool, session: str) -> None:
+        ends = {"source": self.some_id(one), "target": self.some_id(other)}
+        self.ask(wire.Link(**ends, relation=relation, supersede=supersede, session=session))
+
+    @rule(one=picks, other=picks)
+    def unlink(self, one: int, other: int) -> None:
+        self.ask(wire.Unlink(source=self.some_id(one), target=self.some_id(other)))
+
+    @rule(pick=picks)
+    def forget(self, pick: int) -> None:
+        chosen = self.some_id(pick)
+        self.ask(wire.Forget(ids=[chosen]))
+        store = self.world.store
+        assert chosen not in store.percepts and chosen not in store.archive
+        assert not any(chosen in (link.edge.source, link.edge.target) for link in store.links.values())
+
+    @rule(pick=picks, what=st.sampled_from([wire.Pin, wire.Unpin, wire.Restore]), run=st.sampled_from(["", "a", "c"]))
+    def change(self, pick: int, what: Any, run: str) -> None:
+        self.ask(what(target=self.some_id(pick), by=run, run=run), run)
+
+    @rule(pick=picks, text=texts, run=st.sampled_from(["", "a", "c"]))
+    def edit(self, pick: int, text: str, run: str) -> None:
+        self.ask(wire.Edit(target=self.some_id(pick), content=f"{text} as edited", by=run, run=run), run)
+
+    @rule(run=runs, text=texts)
+    def use(self, run: str, text: str) -> None:
+        self.ask(wire.Get(by=run, run=run, query=text), run)
+        self.ask(wire.Inject(by=run, run=run, prompt=text), run)
+
+    @rule(run=runs)
+    def turn(self, run: str) -> None:
+        self.check_pass(lambda: self.world.turn(run))
+
+    @rule(run=runs, back=st.booleans())
+    def leave(self, run: str, back: bool) -> None:
+        self.world.detach(run)
+        if back:
+            self.attach(run)
+
+    @rule(session=st.sampled_from(["one", "two", ""]))
+    def consolidate(self, session: str) -> None:
+        self.check_pass(lambda: self.world.ask(wire.Consolidate(session=session)).report)
+
+    def check_pass(self, run: Any) -> None:
+        """What a pass may do to strength and evidence, by its report."""
+        store = self.world.store
+        before = dict(store.percepts)
+        present = {key: store.present(held) for key, held in before.items()}
+        confirmed = self.confirmed()
+        report = run()
+        ids = report.ids
+        for key in ids.get("promoted", ()):
+            held = store.percepts.get(key)
+            if held is not None and held.scope == GLOBAL and before[key].scope != GLOBAL:
+                expected = confirmed[key] if store.knobs.reinforcement == "restore" else present[key]
+                moved = self.touched_by_edges(key)
+                assert moved or store.present(held) >= expected - 1e-12, "a promotion does not decay in its own pass"
+                assert store.idle_s(held) == 0.0
+        for key, held in store.percepts.items():
+            gained = held.record.evidence - before[key].record.evidence
+            assert gained in (0, 1) or key in ids.get("promoted", ()) or held.scope == GLOBAL
+
+    def touched_by_edges(self, key: str) -> bool:
+        return bool(self.world.store.links_of(key))
+
+    def confirmed(self) -> dict[str, float]:
+        store = self.world.store
+        return {key: store.confirmed(held) for key, held in store.percepts.items()}
+
+    @rule(
+        seconds=st.sampled_from([0.0, 1.0, 600.0, 3000.0]),
+        times=st.integers(1, 40),
+        wall_step=st.sampled_from([0.0, 0.0, DAY_S, -DAY_S]),
+    )
+    def time_passes(self, seconds: float, times: int, wall_step: float) -> None:
+        store = self.world.store
+        before = {key: store.present(held) for key, held in store.percepts.items()}
+        self.world.advance(seconds, wall_step=wall_step)
+        for _ in range(times):
+            self.world.advance(seconds)
+        for key, held in store.percepts.items():
+            if key in before and not store.links_of(key):
+                # A run that fell silent may have had its exit pass: what that promoted starts at its confirmed.
+                if held.scope == GLOBAL and held.at_s > 0:
+                    continue
+                assert store.present(held) <= before[key] + 1e-12, "decay never raises"
+
+    @precondition(lambda self: self.world.store.percepts)
+    @rule(pick=picks)
+    def a_failed_batch_leaves_no_trace(self, pick: int) -> None:
+        store = self.world.store
+        self.commit()
+        before = contents(store)
+        mark = store.mark()
+        run = RUNS[pick % 4]
+        self.world.say(run, f"A fact that will not be written x{pick}x")
+        self.world.turn(run)
+        self.world.ask(wire.Forget(ids=[self.some_id(pick)]))
+        store.rollback(mark)
+        after = contents(store)
+        for what in ("percepts", "archive", "edges", "engrams", "event"):
+            assert after[what] == before[what]
+
+    @rule(half_life=st.sampled_from([1.0, 3.0]), prune=st.sampled_from([0.1, 0.2]))
+    def retune(self, half_life: float, prune: float) -> None:
+        knobs = self.world.store.knobs
+        changed = type(knobs)(
+            session_half_life_days=half_life,
+            prune_threshold=prune,
+            reinforcement=knobs.reinforcement,
+            global_max=knobs.global_max,
+            core_max=knobs.core_max,
+        )
+        self.world.apply(Retune(changed))
+
+    def commit(self) -> None:
+        """What the journal would hold of it, kept."""
+        self.world.apply(Checkpoint())
+        self.effects += self.world.store.pending()
+        self.world.store.committed()
+
+    @invariant()
+    def the_store_is_whole(self) -> None:
+        if hasattr(self, "world"):
+            check_invariants(self.world.store)
+            store = self.world.store
+            for held in store.percepts.values():
+                assert 0.0 <= store.present(held) <= 1.0 and math.isfinite(store.idle_s(held))
+
+    def teardown(self) -> None:
+        """Effects alone make the same state again, and running no rule (design: the journal)."""
+        if hasattr(self, "world"):
+            self.commit()
+            again = replayed(self.effects, self.world.store.knobs)
+            assert contents(again) == contents(self.world.store)
+            check_invariants(again)
+
+
+Histories.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestHistories = Histories.TestCase
