@@ -7,6 +7,7 @@ import heapq
 from milk_client.wire import Report
 from msgspec.structs import replace
 
+from milkd.cells import PassMark
 from milkd.clocks import Sitting
 from milkd.keeping import (
     Change,
@@ -19,7 +20,8 @@ from milkd.keeping import (
 )
 from milkd.rules import passes, text, weight
 from milkd.rules.percept import GLOBAL, Held, Link
-from milkd.store import PassMark, Scope, Store
+from milkd.scopes import Scope
+from milkd.store import Store
 
 
 def run_pass(change: Change, session: str, sitting: Sitting | None) -> Report:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from milkd.store import CELL_TYPES, Effect
+from milkd.cells import CELL_TYPES, Effect
 
 VERSION = 1
 _MAGIC = b"MILKJRNL"

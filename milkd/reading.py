@@ -18,7 +18,8 @@ from milkd.index import Counts, Slots
 from milkd.recording import Caller
 from milkd.rules import passes, text, weight
 from milkd.rules.percept import GLOBAL, Held, Now, stamp
-from milkd.store import Scope, Store
+from milkd.scopes import Scope
+from milkd.store import Store
 
 Ranked = tuple[float, float, str, Held]
 """(-rank, -updated, id, percept): sorts best first (M21)."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from milkd import reading, recording, runs, sessions
+from milkd.cells import Remembered
 from milkd.clocks import Process, Run
 from milkd.config import Memory
 from milkd.consolidation import run_pass
@@ -26,7 +27,7 @@ from milkd.reporting import Identity, archived_page, export_page, status
 from milkd.rules.percept import Held, Now, edge_key, stamp
 from milkd.runs import Sweep
 from milkd.shapes import archived_entry, engram_now
-from milkd.store import Remembered, Store
+from milkd.store import Store
 
 MAX_TEXT_BYTES = 100_000
 """Of a query, prompt or pattern: more is a mistake, and would hold the loop."""

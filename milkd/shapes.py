@@ -16,9 +16,9 @@ from milk_client.wire import Archived, Edge, Engram, PerceptRecord, Reason
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from milkd.cells import FileExtra
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, unstamp
 from milkd.rules.present import Present
-from milkd.store import FileExtra
 
 FORMAT = 1
 """Of the ``milkd`` block. A file of a higher one refuses the start: it knows what this version would lose."""

@@ -20,11 +20,12 @@ from milk_client.wire import SeenLine
 from msgspec import Struct
 
 from milkd import registry, shapes
+from milkd.cells import FileExtra, PassMark, Remembered
 from milkd.clocks import Run, Sitting
 from milkd.journal import sync_folder
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
 from milkd.rules.present import Present
-from milkd.store import FileExtra, PassMark, Remembered, Store
+from milkd.store import Store
 
 SLICE = 200
 """Items encoded between two looks at the clock of others: in slices the interpreter is not held long."""

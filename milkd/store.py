@@ -10,92 +10,23 @@ disk, in order, or for a checkpoint; nobody waits for them (M7, M21).
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
-from milk_client.errors import Ambiguous, Invalid, NotFound
-from milk_client.wire import Event, Report, SeenLine
-from msgspec import Struct
+from milk_client.wire import Event, SeenLine
 from msgspec.structs import replace
 
-from milkd.clocks import Clocks, Run, Sitting
+from milkd.cells import Effect, FileExtra, PassMark, Remembered, Table
+from milkd.clocks import Clocks
 from milkd.config import Memory
-from milkd.index import Index
-from milkd.ranking import Ranks
+from milkd.ids import Prefixes
 from milkd.rules import weight
-from milkd.rules.passes import strong
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
 from milkd.rules.present import Present
+from milkd.scopes import Scope
 
-Table = Literal[
-    "percept", "archive", "edge", "engram", "run", "sitting", "reply", "seen", "pass", "meta", "file", "clock"
-]
-
-
-class Remembered(Struct, frozen=True, array_like=True):
-    """The outcome of a change, without content, until it is acknowledged: a retry acts once."""
-
-    outcome: bytes
-    ack: int
-    boot: float
-
-
-class FileExtra(Struct, frozen=True, array_like=True):
-    """What a scope's file holds that milkd does not know: top-level fields, and fields of its own block."""
-
-    top: dict[str, bytes] = {}
-    own: dict[str, bytes] = {}
-
-
-class PassMark(Struct, frozen=True, array_like=True):
-    """Where a scope's last pass stood on its running clock, and what it reported."""
-
-    clock_s: float
-    at: str
-    report: Report | None = None
-
-
-CELL_TYPES: dict[str, Any] = {
-    "percept": Held,
-    "archive": Gone,
-    "edge": Link,
-    "engram": Group,
-    "run": Run,
-    "sitting": Sitting,
-    "reply": Remembered,
-    "seen": SeenLine,
-    "pass": PassMark,
-    "meta": float,
-    "file": FileExtra,
-    "use": tuple[float, str],
-    "clock": float,
-    "heard": float,
-}
-"""What a cell of each table holds; the journal decodes by it."""
-
-Effect = tuple[str, str, Any]
 Mark = tuple[int, int, int, int, int]
-
-
-class Scope:
-    """What is derived for one scope: the global one or a session."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_global = name == GLOBAL
-        self.living = Index()
-        self.ranks = Ranks(is_global=self.is_global)
-        self.archived = Index()
-        self.core: set[str] = set()
-        self.strong: set[str] = set()
-        self.touched: set[str] = set()
-        self.fading = 0
-        self.horizon: list[tuple[float, str]] = []
-        self.acting: dict[str, None] = {}
-        self.edges: set[str] = set()
-        self.engrams: dict[str, str] = {}
+"""A point to roll back to."""
 
 
 class Store(Present):
@@ -114,12 +45,12 @@ class Store(Present):
         self.marks: dict[str, PassMark] = {}
         self.meta: dict[str, float] = {}
         self.files: dict[str, FileExtra] = {}
-        self.scopes: dict[str, Scope] = {GLOBAL: Scope(GLOBAL)}
+        self.scopes: dict[str, Scope] = {GLOBAL: Scope(GLOBAL, self)}
         self.dirty: set[str] = set()
         self.contradictions: set[str] = set()
         self._adjacent: dict[str, dict[str, None]] = {}
         self._members: dict[str, dict[str, None]] = {}
-        self._prefixes: dict[str, set[str]] = {}
+        self._prefixes = Prefixes()
         self._edge_places: dict[str, str] = {}
         self._seq = 0
         self._undo: list[tuple[Table, str, Any]] = []
@@ -342,60 +273,31 @@ class Store(Present):
 
     def _set_percept(self, key: str, new: Held | None) -> None:
         old = self.percepts.get(key)
+        stays = old is not None and new is not None and _same_place(old, new)
         if old is not None:
-            self._underive(old, keep_index=new is not None and _same_place(old, new))
+            self.scope(old.scope).leave(old, keep_text=stays)
+            self._leave_engram(old)
+            self.dirty.add(old.scope)
         if new is None:
             self.percepts.pop(key, None)
-            self._unprefix(key)
+            self._unname(key)
         else:
             self.percepts[key] = new
             self._seq = max(self._seq, new.seq)
-            self._prefixes.setdefault(key[:4], set()).add(key)
-            self._derive(new, has_index=old is not None and _same_place(old, new))
+            self._prefixes.add(key)
+            self.scope(new.scope).enter(new, indexed=stays)
+            if new.record.engram_id:
+                self._members.setdefault(new.record.engram_id, {})[key] = None
+            self.dirty.add(new.scope)
         if (old is None) != (new is None) or (old and new and old.scope != new.scope):
             self._ends_moved(key)
 
-    def _derive(self, held: Held, *, has_index: bool) -> None:
-        scope = self.scope(held.scope)
-        record = held.record
-        if not has_index:
-            scope.living.add(record.id, record.content)
-        scope.ranks.put(scope.living.slot(record.id), held, self)
-        scope.touched.add(record.id)
-        if record.core:
-            scope.core.add(record.id)
-        elif not scope.is_global or record.w > self.knobs.prune_threshold:
-            scope.fading += 1
-        if scope.is_global:
-            if not record.core:
-                due = held.idle_from_s + self.knobs.global_archive_after_days * weight.DAY_S
-                heapq.heappush(scope.horizon, (due, record.id))
-        else:
-            if strong(record, self.knobs):
-                scope.strong.add(record.id)
-            if not record.core:
-                heapq.heappush(scope.horizon, (self.fades_at(held), record.id))
-        if record.engram_id:
-            self._members.setdefault(record.engram_id, {})[record.id] = None
-        self.dirty.add(held.scope)
-
-    def _underive(self, held: Held, *, keep_index: bool) -> None:
-        scope = self.scope(held.scope)
-        record = held.record
-        if not keep_index:
-            scope.ranks.drop(scope.living.remove(record.id, record.content))
-        scope.touched.discard(record.id)
-        scope.strong.discard(record.id)
-        if record.core:
-            scope.core.discard(record.id)
-        elif not scope.is_global or record.w > self.knobs.prune_threshold:
-            scope.fading -= 1
-        if record.engram_id:
-            members = self._members.get(record.engram_id, {})
-            members.pop(record.id, None)
+    def _leave_engram(self, held: Held) -> None:
+        members = self._members.get(held.record.engram_id)
+        if members is not None:
+            members.pop(held.id, None)
             if not members:
-                self._members.pop(record.engram_id, None)
-        self.dirty.add(held.scope)
+                del self._members[held.record.engram_id]
 
     def _set_archived(self, key: str, new: Gone | None) -> None:
         old = self.archive.get(key)
@@ -404,20 +306,16 @@ class Store(Present):
         if new is None:
             self.archive.pop(key, None)
             self.revived = True
-            self._unprefix(key)
+            self._unname(key)
         else:
             self.archive[key] = new
-            self._prefixes.setdefault(key[:4], set()).add(key)
+            self._prefixes.add(key)
             self.scope(new.held.scope).archived.add(key, new.held.record.content)
         self.dirty.add("archive")
 
-    def _unprefix(self, key: str) -> None:
+    def _unname(self, key: str) -> None:
         if key not in self.percepts and key not in self.archive:
-            ids = self._prefixes.get(key[:4])
-            if ids is not None:
-                ids.discard(key)
-                if not ids:
-                    del self._prefixes[key[:4]]
+            self._prefixes.discard(key)
 
     def _set_link(self, key: str, new: Link | None) -> None:
         old = self.links.get(key)
@@ -501,7 +399,7 @@ class Store(Present):
         """What is derived for a scope, made on first use."""
         scope = self.scopes.get(name)
         if scope is None:
-            scope = self.scopes[name] = Scope(name)
+            scope = self.scopes[name] = Scope(name, self)
         return scope
 
     def sessions(self) -> list[str]:
@@ -550,71 +448,18 @@ class Store(Present):
         return sorted((self.percepts[i] for i in ids), key=lambda held: held.seq)
 
     def resolve(self, given: str, field: str = "id") -> str:
-        """The full id of an id or a prefix of at least 4 hex digits, with or without `#` (M20).
-
-        Raises Invalid, NotFound or Ambiguous (with the candidates).
-        """
-        text = given.strip().removeprefix("#").lower()
-        if text in self.percepts or text in self.archive:
-            return text
-        digits = text.replace("-", "")
-        if len(digits) < 4 or len(text) > 36 or any(c not in "0123456789abcdef" for c in digits):
-            raise Invalid(
-                f"{field}: {given[:60]!r} is not an id; give at least 4 hexadecimal digits of it", field=field
-            )
-        found = sorted(i for i in self._prefixes.get(text[:4], ()) if i.startswith(text))
-        if not found:
-            raise NotFound(f"{field}: no percept has the id {text}", field=field)
-        if len(found) > 1:
-            shown = ", ".join(i[:13] for i in found[:8])
-            raise Ambiguous(
-                f"{field}: {text} could be any of {len(found)} percepts: {shown}",
-                field=field,
-                candidates=tuple(found[:50]),
-            )
-        return found[0]
+        """The full id of an id or a prefix of it, living or archived (M20)."""
+        return self._prefixes.resolve(given, field, self.percepts, self.archive)
 
     def retune(self, knobs: Memory) -> None:
         """Other knobs are in force: what is derived from them is derived anew."""
         self.knobs = knobs
         for scope in self.scopes.values():
-            scope.horizon.clear()
-            scope.fading = 0
-            scope.strong.clear()
-            scope.core.clear()
-        for held in self.percepts.values():
-            touched = held.id in self.scope(held.scope).touched
-            self._derive(held, has_index=True)
-            if not touched:
-                self.scope(held.scope).touched.discard(held.id)
+            scope.retune(self.percepts[percept_id] for percept_id in scope.living)
 
     def due(self, scope: Scope) -> list[Held]:
-        """Percepts that have reached their horizon: session ones to prune, globals to archive as stale.
-
-        A horizon entry may be out of date (used, restated); it is looked at again where it now lies.
-        """
-        clock = self.clocks.reading(scope.name)
-        found: dict[str, Held] = {}
-        again: dict[str, float] = {}
-        while scope.horizon and scope.horizon[0][0] <= clock + 1e-3:
-            _, percept_id = heapq.heappop(scope.horizon)
-            held = self.percepts.get(percept_id)
-            if held is None or held.scope != scope.name or held.record.core or percept_id in found:
-                continue
-            if scope.is_global:
-                limit = self.knobs.global_archive_after_days * weight.DAY_S
-                ripe = weight.at_least(self.idle_s(held), limit)
-                moment = held.idle_from_s + limit
-            else:
-                ripe = weight.at_most(self.present(held), self.knobs.prune_threshold)
-                moment = self.fades_at(held)
-            if ripe:
-                found[percept_id] = held
-            again[percept_id] = moment
-        for percept_id, moment in again.items():
-            if moment != math.inf:
-                heapq.heappush(scope.horizon, (moment, percept_id))
-        return sorted(found.values(), key=lambda held: held.seq)
+        """Percepts of a scope that are to be pruned or archived as stale."""
+        return scope.due(self.percepts)
 
 
 def _set_or_drop(table: dict[str, Any], key: str, value: Any) -> None:

@@ -12,9 +12,9 @@ from milk_client import wire
 from milk_client.errors import MilkError
 from world import DAY_S, World, check_invariants, contents, replayed
 
+from milkd.cells import Effect
 from milkd.rules.percept import GLOBAL
 from milkd.service import Checkpoint, Retune
-from milkd.store import Effect
 
 RUNS = ("a", "b", "c", "d")
 SESSIONS = {"a": "one", "b": "one", "c": "two", "d": "two"}

@@ -10,12 +10,13 @@ import msgspec
 from milk_client import wire
 from milk_client.errors import UnknownRun
 
+from milkd.cells import CELL_TYPES, Effect
 from milkd.clocks import Process
 from milkd.config import Memory
 from milkd.rules.percept import GLOBAL, Now
 from milkd.runs import Sweep, watched
 from milkd.service import Identity, Internal, Peer, Service
-from milkd.store import CELL_TYPES, Effect, Store
+from milkd.store import Store
 
 DAY_S = 86_400.0
 
