@@ -1,0 +1,5 @@
+"""`python -m milkctl`."""
+
+from milkctl.main import main
+
+main()

@@ -1,0 +1,233 @@
+"""What all commands share: the global options, the way to the daemon, and the one way to print a result."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.core import ParameterSource
+from milk_client import Tool
+from milk_client.errors import Invalid, TooLarge
+from milk_client.wire import MAX_MESSAGE_BYTES, Reply
+
+from milkctl.show import Style
+
+CALL_S = 5.0
+"""Seconds a call may take where ``--timeout`` does not say."""
+LIFE_S = 30.0
+"""Seconds that starting or stopping a daemon may take where ``--timeout`` does not say."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Cli:
+    """The global options of this call, wherever they stood, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.home: str | None = None
+        self.json = False
+        self.no_color = False
+        self.timeout: float | None = None
+        self.no_start = False
+
+    def client(
+        self,
+        session: str | None = None,
+        role: str | None = None,
+        run: str | None = None,
+        *,
+        start: bool = True,
+        timeout: float = CALL_S,
+    ) -> Tool:
+        """A client of the daemon, not yet connected; it starts the daemon where none runs and it may."""
+        return Tool(
+            session,
+            role,
+            run=run,
+            home=self.home,
+            autostart=start and not self.no_start,
+            timeout=self.timeout if self.timeout is not None else timeout,
+        )
+
+    def tool(self, session: str | None = None, role: str | None = None, run: str | None = None) -> Tool:
+        """A client of the daemon, connected: it knows its session and role."""
+        return self.client(session, role, run).connect()
+
+    def onlooker(self) -> Tool:
+        """A client for what concerns no session or run: a ``MILK_RUN_ID`` of long ago is no obstacle."""
+        return self.tool(run="")
+
+    def style(self) -> Style:
+        """How text is to look on this standard output."""
+        terminal = sys.stdout.isatty()
+        plain = self.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return Style(
+            color=terminal and not plain,
+            width=shutil.get_terminal_size().columns if terminal else 0,
+            # For saying "an hour ago": nothing is decided by it.
+            now=time.time(),  # noqa: TID251
+            program=f"milkctl --home {shlex.quote(self.home)}" if self.home else "milkctl",
+        )
+
+    def emit(self, data: Any, text: Callable[[Style], str]) -> None:
+        """Print a result: ``data`` as one JSON document, or what ``text`` makes of it for people."""
+        if self.json:
+            write(msgspec.json.encode(document(data)) + b"\n")
+        else:
+            told = text(self.style())
+            write((told + "\n").encode(sys.stdout.encoding, "backslashreplace") if told else b"")
+
+
+def document(data: Any) -> Any:
+    """A reply as others see it: without what only the wire needs."""
+    if not isinstance(data, Reply):
+        return data
+    plain = msgspec.to_builtins(data)
+    return {key: value for key, value in plain.items() if key not in ("re", "id")}
+
+
+def write(data: bytes) -> None:
+    """Bytes to standard output, at once."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def text_or_stdin(_: click.Context, parameter: click.Parameter, value: str) -> str:
+    """The argument itself; for ``-`` all of standard input."""
+    if value != "-":
+        return value
+    data = sys.stdin.buffer.read(MAX_MESSAGE_BYTES + 1)
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise TooLarge(f"Standard input has more than {MAX_MESSAGE_BYTES} bytes.", field=parameter.name or "")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Invalid(f"Standard input is not UTF-8 (byte {error.start}).", field=parameter.name or "") from None
+
+
+# ---------------------------------------------------------------- options
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Note a global option; the one nearer to the end of the line wins."""
+    cli = context.ensure_object(Cli)
+    if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+        setattr(cli, parameter.name, value)
+
+
+def _global(*names: str, **attributes: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_keep, **attributes)
+
+
+GLOBAL_OPTIONS: tuple[click.Option, ...] = (
+    _global("--home", metavar="DIR", help="Home of the memory (else MILK_HOME, else ~/.milk)."),
+    _global("--json", is_flag=True, help="One JSON document on standard output, nothing else."),
+    _global("--no-color", is_flag=True, help="No colours (as NO_COLOR; there are none outside a terminal)."),
+    _global(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="S",
+        help="Seconds a call may take (5; start and stop 30).",
+    ),
+    _global("--no-start", is_flag=True, help="Do not start the daemon if none runs: exit with status 4."),
+)
+"""Accepted before the command and after it."""
+
+
+class Command(click.Command):
+    """A command with the global options and, in its help, examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.examples = tuple(examples)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own options and the global ones."""
+        return [*super().get_params(ctx), *GLOBAL_OPTIONS]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Its own options; the global ones by name."""
+        _own_options(super().get_params(ctx), ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The examples."""
+        _examples(self.examples, formatter)
+
+
+class Group(click.Group):
+    """A group of commands with the global options."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **attributes: Any) -> None:
+        attributes.setdefault("no_args_is_help", False)
+        super().__init__(*args, **attributes)
+        self.examples = tuple(examples)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own options and the global ones."""
+        return [*super().get_params(ctx), *GLOBAL_OPTIONS]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Its own options, its commands; the global options by name."""
+        self.format_commands(ctx, formatter)
+        _own_options(super().get_params(ctx), ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The examples."""
+        _examples(self.examples, formatter)
+
+
+def _own_options(parameters: list[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    records = [record for p in parameters if (record := p.get_help_record(ctx)) is not None]
+    with formatter.section("Options"):
+        formatter.write_dl(records)
+    names = " ".join(option.opts[0] for option in GLOBAL_OPTIONS)
+    formatter.write_paragraph()
+    formatter.write_text(f"Also {names}: see `milkctl --help`.")
+
+
+def _examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    if examples:
+        with formatter.section("Examples"):
+            for example in examples:
+                formatter.write(f"{' ' * formatter.current_indent}{example}\n")
+
+
+pass_cli = click.make_pass_decorator(Cli, ensure=True)
+
+
+def who(*, run: bool = True) -> Callable[[F], F]:
+    """The options that say in whose name: ``--session``, ``--role`` and, where it counts, ``--run``."""
+    options = [
+        click.option("--session", metavar="S", help="Session (else MILK_SESSION, else of this project)."),
+        click.option(
+            "--role",
+            type=click.Choice(["primary", "escalation", "user"]),
+            help="Role (else MILK_ROLE, else that of the run, else a person who sees all).",
+        ),
+    ]
+    if run:
+        options.append(
+            click.option("--run", metavar="ID", help="Run (else MILK_RUN_ID, else the live run we were called below).")
+        )
+
+    def wrap(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return wrap
+
+
+producer_option = click.option(
+    "--producer", type=click.Choice(["user", "primary", "escalation", "system"]), help="Who asserted it."
+)
