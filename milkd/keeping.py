@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from milk_client.errors import Refused
-from milk_client.wire import Edge, Event, PerceptRecord, Reason, Relation
+from milk_client.wire import NOT_IDLE, Edge, Event, PerceptRecord, Reason, Relation
 from msgspec.structs import replace
 
 from milkd.clocks import Run
@@ -132,7 +132,7 @@ def revive(change: Change, gone: Gone) -> Held:
     w = store.present(held)
     back = replace(
         held,
-        record=replace(record, w=w, idle_seconds=0.0),
+        record=replace(record, w=w, idle_seconds=NOT_IDLE),
         at_s=store.clocks.reading(held.scope),
         idle_from_s=store.clocks.reading(GLOBAL),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from milk_client.errors import Invalid
-from milk_client.wire import Explained, Percept, PerceptRecord
+from milk_client.wire import NOT_IDLE, Explained, Percept, PerceptRecord
 from msgspec import structs
 
 from milkd.index import Counts, Slots
@@ -35,7 +35,7 @@ def seen(store: Store, held: Held, wall: float) -> Percept:
     fields |= {
         "w": w,
         "w_confirmed": store.confirmed(held),
-        "idle_seconds": store.idle_s(held),
+        "idle_seconds": store.idle_s(held) or NOT_IDLE,
         "scope": "global" if held.scope == GLOBAL else "session",
         "session": "" if held.scope == GLOBAL else held.scope,
         "rank_score": weight.rank_score(w, held.record.evidence, held.updated_ts, wall, store.knobs),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
-from milk_client.wire import Archived, Edge, Engram, PerceptRecord, Reason
+from milk_client.wire import NOT_IDLE, Archived, Edge, Engram, PerceptRecord, Reason
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -179,7 +179,7 @@ def held_from(
 ) -> Held:
     """A percept read from a file, in its place: its numbers hold as of ``clock_s``."""
     return Held(
-        record=replace(record, idle_seconds=0.0) if record.idle_seconds else record,
+        record=replace(record, idle_seconds=NOT_IDLE) if record.idle_seconds else record,
         scope=scope,
         at_s=clock_s,
         idle_from_s=global_s - record.idle_seconds,
@@ -229,13 +229,11 @@ def indented(value: Any, extra: dict[str, bytes], depth: int) -> bytes:
     """A struct as indented JSON at a depth of two-space steps, with its raw fields at the end."""
     text = msgspec.json.format(_encode(value), indent=2)
     if extra:
-        tail = b",\n".join(b"  " + _encode(key) + b": " + raw for key, raw in extra.items())
+        # The raw bytes stay as they are, line breaks and all: only what is ours is indented.
+        line = b"\n" + b"  " * depth
         head = text[:-2] if text.endswith(b"\n}") else text[:-1]
-        comma = b",\n" if head != b"{" else b"\n"
-        # The raw bytes must not be re-indented, so the known part is shifted alone.
-        pad = b"  " * depth
-        tail = tail.replace(b"\n  " + b'"', b"\n" + pad + b'  "') if depth else tail
-        return head.replace(b"\n", b"\n" + pad) + comma + pad + tail + b"\n" + pad + b"}"
+        tail = b",".join(line + b"  " + _encode(key) + b": " + raw for key, raw in extra.items())
+        return head.replace(b"\n", line) + (b"," if head != b"{" else b"") + tail + line + b"}"
     return text.replace(b"\n", b"\n" + b"  " * depth) if depth else text
 
 
@@ -274,7 +272,7 @@ def archived_json(at: Present, gone: Gone, links: list[Link], depth: int = 0) ->
     edges = b",\n".join(pad + b"  " + edge_json(link, depth + 2) for link in links)
     entry = _Entry(gone.reason, gone.at, held.scope, gone.successor, at.reading(held.scope))
     rest = indented(entry, gone.extra, depth)
-    percept = indented(replace(at.record(held), idle_seconds=0.0), held.extra, depth + 1)
+    percept = indented(replace(at.record(held), idle_seconds=NOT_IDLE), held.extra, depth + 1)
     return (
         b"{\n" + pad + b'"percept": ' + percept + b",\n"
         + pad + b'"edges": ' + (b"[\n" + edges + b"\n" + pad + b"]" if links else b"[]") + b","

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 VERSION = "0.1.0"
 """The version of the distribution; a constant, for looking it up in its metadata costs a client 30 ms."""
@@ -39,16 +39,31 @@ Part = Literal["percepts", "edges", "engrams", "archive"]
 # ---------------------------------------------------------------- nouns
 
 
+NOT_IDLE = 0.0
+"""The value of ``idle_seconds`` that a file leaves out: an encoder knows a default float by its identity."""
+
+
+def _primary() -> Producer:
+    return "primary"
+
+
+def _no_roles() -> dict[str, str]:
+    return {}
+
+
 class PerceptRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One percept as it stands in a file (M1). Times are RFC 3339 UTC, strengths in [0, 1]."""
+    """One percept as it stands in a file (M1). Times are RFC 3339 UTC, strengths in [0, 1].
+
+    A default that is made by a function is written out all the same: `producer` and `roles` always stand there.
+    """
 
     id: str
     content: str
-    producer: Producer = "primary"
+    producer: Producer = field(default_factory=_primary)
     consumer: Consumer = ""
     w: float
     w_confirmed: float | None = None
-    roles: dict[str, str] = {}
+    roles: dict[str, str] = field(default_factory=_no_roles)
     engram_id: str = ""
     created_at: str
     updated_at: str
@@ -56,7 +71,7 @@ class PerceptRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     evidence: int = 0
     evidence_at: str = ""
     evidence_event: int = 0
-    idle_seconds: float = 0.0
+    idle_seconds: float = NOT_IDLE
     last_used_at: str = ""
 
 

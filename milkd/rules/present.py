@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from milk_client.wire import PerceptRecord
+from milk_client.wire import NOT_IDLE, PerceptRecord
 from msgspec.structs import replace
 
 from milkd.config import Memory
@@ -78,6 +78,9 @@ class Present:
 
     def record(self, held: Held) -> PerceptRecord:
         """The record with its numbers as of now, as it stands in a file (M3)."""
-        now = replace(held.record, w=self.present(held), w_confirmed=self.confirmed(held))
-        idle_s = self.idle_s(held)
-        return replace(now, idle_seconds=idle_s) if idle_s else now
+        return replace(
+            held.record,
+            w=self.present(held),
+            w_confirmed=self.confirmed(held),
+            idle_seconds=self.idle_s(held) or NOT_IDLE,
+        )
