@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -70,7 +69,7 @@ class Cli:
         plain = self.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         return Style(
             color=terminal and not plain,
-            width=shutil.get_terminal_size().columns if terminal else 0,
+            width=_columns() if terminal else 0,
             # For saying "an hour ago": nothing is decided by it.
             now=time.time(),  # noqa: TID251
             program=f"milkctl --home {shlex.quote(self.home)}" if self.home else "milkctl",
@@ -81,8 +80,16 @@ class Cli:
         if self.json:
             write(msgspec.json.encode(document(data)) + b"\n")
         else:
-            told = text(self.style())
-            write((told + "\n").encode(sys.stdout.encoding, "backslashreplace") if told else b"")
+            say(text(self.style()))
+
+
+def _columns() -> int:
+    """The width of the terminal; COLUMNS where it is set, as everywhere."""
+    given = os.environ.get("COLUMNS", "")
+    try:
+        return int(given) if given.isdigit() else os.get_terminal_size(sys.stdout.fileno()).columns
+    except OSError:
+        return 80
 
 
 def document(data: Any) -> Any:
@@ -98,6 +105,11 @@ def write(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def say(text: str) -> None:
+    """Text to standard output, at once; nothing where there is none."""
+    write((text + "\n").encode(sys.stdout.encoding, "backslashreplace") if text else b"")
 
 
 def text_or_stdin(_: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -187,7 +199,8 @@ class Group(click.Group):
 
 
 def _own_options(parameters: list[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    records = [record for p in parameters if (record := p.get_help_record(ctx)) is not None]
+    options = [p for p in parameters if isinstance(p, click.Option)]
+    records = [record for p in options if (record := p.get_help_record(ctx)) is not None]
     with formatter.section("Options"):
         formatter.write_dl(records)
     names = " ".join(option.opts[0] for option in GLOBAL_OPTIONS)

@@ -76,7 +76,7 @@ def link(cli: Cli, source: str, target: str, relation: Any, supersede: bool) -> 
 @click.argument("relation", type=_relations, required=False)
 @pass_cli
 def unlink(cli: Cli, source: str, target: str, relation: Any) -> None:
-    """Remove the edges from one percept to another, of one relation or all."""
+    """Remove edges between two percepts, of one relation or all."""
     removed = cli.tool().unlink(source, target, relation)
     cli.emit({"removed": removed}, lambda _: f"Removed {count(removed, 'edge')}.")
 
@@ -85,8 +85,9 @@ def unlink(cli: Cli, source: str, target: str, relation: Any) -> None:
 @click.argument("percepts", metavar="ID...", nargs=-1, required=True)
 @click.pass_context
 def forget(context: click.Context, percepts: tuple[str, ...]) -> None:
-    """Remove percepts for good: no file holds their content any more.
+    """Remove percepts and their content for good.
 
+    Once it is done no file holds the content any more, the archive and copies included.
     Each is forgotten on its own: one that fails does not keep the others. The exit status is the worst.
     """
     cli = context.ensure_object(Cli)

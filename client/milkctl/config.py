@@ -29,9 +29,10 @@ def check(context: click.Context, file: str | None) -> None:
     """Check a config file (else the home's) as the daemon would; needs no daemon."""
     cli = context.ensure_object(Cli)
     home = paths.find_home(cli.home, os.environ)
-    command = [sys.executable, "-m", "milkd", "--home", str(home.root), "--check-config", *([file] if file else [])]
+    # -P: a folder here that is called milkd is not the daemon.
+    command = [sys.executable, "-P", "-m", "milkd", "--home", str(home.root), "--check-config"]
     done = subprocess.run(
-        command,
+        [*command, *([file] if file else [])],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

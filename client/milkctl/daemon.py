@@ -88,6 +88,8 @@ def stop(cli: Cli) -> None:
 @pass_cli
 def restart(cli: Cli) -> None:
     """Stop the daemon if it runs, and start it. Runs of agents go on."""
+    if cli.no_start:
+        raise click.UsageError("--no-start does not go with restart.", click.get_current_context())
     before = _stop(cli)
     welcome = _start(cli)
     was = before.pid if before else None

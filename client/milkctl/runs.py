@@ -72,7 +72,7 @@ def _live_run(tool: Tool, given: str) -> str:
 @click.option("--run", metavar="ID", help="Run (else MILK_RUN_ID, else the live run we were called below).")
 @pass_cli
 def turn(cli: Cli, run: str | None) -> None:
-    """Signal the end of an agent's turn: its pass; prints the report."""
+    """Signal the end of an agent's turn; prints what the pass did."""
     report = cli.tool(run=run).turn()
     cli.emit(document(report), lambda style: show_status.passed(report, style))
 

@@ -116,7 +116,7 @@ def span(seconds: float) -> str:
             return told
     if seconds >= 1:
         return count(int(seconds), "second")
-    return "less than a second" if seconds > 0 else "no time"
+    return "less than a second" if seconds > 0 else "none"
 
 
 def ago(stamp: str, now: float) -> str:

@@ -38,7 +38,7 @@ def _origin(found: Explained, style: Style) -> list[str]:
     if found.archived_reason:
         where = f"It is in the archive ({found.archived_reason}), once of {place(percept)}."
     else:
-        where = f"It is {'global' if percept.scope == 'global' else 'of ' + place(percept)}."
+        where = f"It is {'global' if percept.scope == 'global' else 'in ' + place(percept)}."
     who = "the user" if percept.producer == "user" else percept.producer
     told = f"Said by {who}, recorded {ago(percept.created_at, style.now)}"
     if percept.updated_at != percept.created_at:
@@ -52,12 +52,14 @@ def _strength(found: Explained) -> list[str]:
     if percept.core:
         return ["Core: always at full strength, it does not fade."]
     half_life = span(found.half_life_days * _DAY_S)
-    lived = f"the {span(found.lived_s)} of running time" if found.lived_s > 0 else "no running time"
+    lived = f"{span(found.lived_s)} of running time"
     told = [f"{percept.w:.2f} now, {found.w_confirmed:.2f} as last confirmed."]
-    if found.decayed_by >= 0.005:
-        told.append(f"It lost {found.decayed_by:.2f} in {lived} since it was last set.")
+    if found.lived_s <= 0:
+        told.append("No running time has passed since it was last set.")
+    elif found.decayed_by >= 0.005:
+        told.append(f"It lost {found.decayed_by:.2f} in the {lived} since it was last set.")
     else:
-        told.append(f"It lost next to nothing in {lived} since it was last set.")
+        told.append(f"It lost next to nothing in the {lived} since it was last set.")
     what = "What it has above the floor halves" if percept.scope == "global" else "It halves"
     return [*told, f"{what} in {half_life} of running time."]
 
@@ -69,6 +71,8 @@ def _evidence(found: Explained, style: Style) -> list[str]:
         told = f"{count(percept.evidence, 'corroboration')}, the last {ago(percept.evidence_at, style.now)}."
     if not percept.evidence_at and percept.evidence:
         told = f"{count(percept.evidence, 'corroboration')}, without a date."
+    if percept.core:
+        return [told] if percept.evidence else []
     may, may_not = _names(found.may_add_evidence), _names(found.may_not_add_evidence)
     if not may and not may_not:
         return [told, "No live run could add to it now; one that begins later may."]
@@ -127,7 +131,7 @@ def _future(found: Explained, style: Style) -> list[str]:
             what = f"If nothing happens, it leaves ({visible(other)})"
     if found.leaves_in_running_s is None:
         return [f"{what}."]
-    told = f"{what} after {span(found.leaves_in_running_s)} more of running time"
+    told = f"{what} after {span(found.leaves_in_running_s)} more of running time (agents attached)"
     if found.leaves_in_wall_s is None:
         return [f"{told}; there is no pace yet to tell the date by."]
     return [f"{told}: at today's pace in {span(found.leaves_in_wall_s)}."]

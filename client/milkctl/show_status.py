@@ -113,8 +113,9 @@ def _last_pass(found: Statused, style: Style) -> list[str]:
 def _files(found: Statused, style: Style) -> list[str]:
     rows: list[tuple[str, str]] = []
     if "bytes" in found.journal:
-        rows.append(("journal", size(found.journal["bytes"])))
-    others = {name: held for name, held in found.files.items() if held}
+        room = found.files.get("journal", 0)
+        rows.append(("journal", size(found.journal["bytes"]) + (f", room for {size(room)}" if room else "")))
+    others = {name: held for name, held in found.files.items() if held and name != "journal"}
     rows += [(visible(name), size(held)) for name, held in sorted(others.items(), key=lambda item: -item[1])[:8]]
     if len(others) > 8:
         rows.append((f"{len(others) - 8} more", size(sum(sorted(others.values())[:-8]))))

@@ -6,7 +6,7 @@ import click
 import msgspec
 from milk_client.wire import Event
 
-from milkctl._cli import Cli, Command, pass_cli, write
+from milkctl._cli import Cli, Command, pass_cli, say, write
 from milkctl.show import Style, clock_time, short, visible
 
 
@@ -26,7 +26,10 @@ def watch(cli: Cli, kinds: tuple[str, ...]) -> None:
         with Events(endpoint, kinds) as events:
             click.echo("Watching; Ctrl-C ends it.", err=True)
             for event in events:
-                write((msgspec.json.encode(event) if cli.json else line(event, style).encode()) + b"\n")
+                if cli.json:
+                    write(msgspec.json.encode(event) + b"\n")
+                else:
+                    say(line(event, style))
     except KeyboardInterrupt:
         return
 
