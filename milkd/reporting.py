@@ -99,9 +99,9 @@ def _run_line(store: Store, run: Any, now: Now) -> wire.RunLine:
 
 
 def archived_page(store: Store, caller: Caller, ask: wire.ArchiveList) -> wire.ArchivedList:
-    """A page of archive entries, newest first; a tool sees every session's, a run its own and the global."""
+    """A page of archive entries, newest first: of the global scope and the session, of all where a person asks."""
     newest = sorted(store.archive.values(), key=lambda gone: (gone.at_ts, gone.held.id), reverse=True)
-    wide = caller.run is None and not ask.session
+    wide = ask.all_sessions and caller.run is None and caller.role in ("", "user")
     chosen = [
         gone
         for gone in newest

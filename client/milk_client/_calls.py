@@ -289,13 +289,13 @@ def conflicts() -> Call[list[wire.Conflict]]:
     return Call(wire.Conflicts(), wire.ConflictList, take)
 
 
-def archive(*, pattern: str = "") -> Call[list[wire.Archived]]:
-    """All that the model let go, newest first."""
+def archive(*, pattern: str = "", all_sessions: bool = False) -> Call[list[wire.Archived]]:
+    """What the model let go, of the global scope and the session, newest first."""
 
     def take(answers: list[wire.ArchivedList]) -> list[wire.Archived]:
         return [entry for answer in answers for entry in answer.entries]
 
-    return Call(wire.ArchiveList(pattern=pattern), wire.ArchivedList, take, paged=True)
+    return Call(wire.ArchiveList(pattern=pattern, all_sessions=all_sessions), wire.ArchivedList, take, paged=True)
 
 
 # ---------------------------------------------------------------- tools alone

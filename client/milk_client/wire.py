@@ -302,6 +302,7 @@ class Status(Request, kw_only=True):
 class ArchiveList(Request, kw_only=True):
     """Archive entries (M4), newest first. ``after`` is the ``next`` of the page before."""
 
+    all_sessions: bool = False
     pattern: str = ""
     after: str = ""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200

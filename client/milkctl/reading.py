@@ -112,6 +112,9 @@ def archive() -> None:
 @who(run=False)
 @pass_cli
 def archive_list(cli: Cli, pattern: str, session: str | None, role: str | None) -> None:
-    """List archived percepts, newest first: why they went, and from where."""
-    entries = cli.tool(session, role).archive(pattern=pattern)
+    """List archived percepts, newest first: why they went, and from where.
+
+    Those of every session, unless --session names one.
+    """
+    entries = cli.tool(session, role).archive(pattern=pattern, all_sessions=session is None)
     cli.emit(entries, lambda style: show_facts.archive(entries, style))
