@@ -42,6 +42,8 @@ class Replayed(Struct):
     end: int
     problem: str = ""
     """"" where the journal ended as a crash leaves it; else the middle of it is damaged."""
+    starts: list[int] = []
+    """Where each record begins, in bytes."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -59,6 +61,7 @@ class Journal:
         self.next_number = next_number
         self.end = _HEADER.size
         self.bytes_written = 0
+        self._starts: list[tuple[int, int]] = []
         self._allocated = 0
         self._descriptor = -1
 
@@ -76,6 +79,7 @@ class Journal:
         if replayed.records:
             self.next_number = max(self.next_number, replayed.records[-1][0] + 1)
         self._open(self.path)
+        self._starts = list(zip((number for number, _ in replayed.records), replayed.starts, strict=True))
         self.end = replayed.end
         return replayed
 
@@ -94,6 +98,7 @@ class Journal:
         except OSError:
             self._take_back()
             raise
+        self._starts.append((self.next_number, self.end))
         self.end += len(record)
         self.bytes_written += len(record)
         self.next_number += 1
@@ -102,26 +107,20 @@ class Journal:
     def compact(self, covered: int) -> None:
         """Start a new file with the records after ``covered`` alone; the old one is gone when this returns.
 
-        Raises OSError, with the old journal still in use.
+        The bytes are copied, not read anew: it costs as much as what is kept. Raises OSError, with the old
+        journal still in use.
         """
-        kept = [(n, effects) for n, effects in scan(self.path.read_bytes()).records if n > covered]
+        kept = [(number, start) for number, start in self._starts if number > covered]
+        begin = kept[0][1] if kept else self.end
+        tail = os.pread(self._descriptor, self.end - begin, begin)
         fresh = self.path.with_name(self.path.name + ".new")
-        self._start_file(fresh)
-        old, end = self._descriptor, self.end
-        try:
-            self._open(fresh)
-            number = self.next_number
-            for self.next_number, effects in kept:
-                self.append(effects)
-            self.next_number = number
-            os.replace(fresh, self.path)
-            sync_folder(self.path.parent)
-        except OSError:
-            os.close(self._descriptor)
-            self._descriptor, self.end = old, end
-            self._allocated = os.fstat(old).st_size
-            raise
-        os.close(old)
+        self._start_file(fresh, tail)
+        os.replace(fresh, self.path)
+        sync_folder(self.path.parent)
+        os.close(self._descriptor)
+        self._open(self.path)
+        self._starts = [(number, start - begin + _HEADER.size) for number, start in kept]
+        self.end = _HEADER.size + len(tail)
 
     def close(self) -> None:
         """Close the file; nothing is pending."""
@@ -129,12 +128,12 @@ class Journal:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _start_file(self, path: Path) -> None:
+    def _start_file(self, path: Path, records: bytes = b"") -> None:
         version = struct.pack("<I", VERSION)
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _allocate(descriptor, 0, _CHUNK)
-            _write_all(descriptor, _HEADER.pack(_MAGIC, VERSION, zlib.crc32(version)), 0)
+            _allocate(descriptor, 0, _CHUNK + len(records))
+            _write_all(descriptor, _HEADER.pack(_MAGIC, VERSION, zlib.crc32(version)) + records, 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -171,17 +170,19 @@ def scan(data: bytes) -> Replayed:
         raise JournalTooNew(f"journal of version {version}; this milkd reads up to {VERSION}")
     problem = "" if magic == _MAGIC else "the header is damaged"
     records: list[tuple[int, list[Effect]]] = []
+    starts: list[int] = []
     offset = end = _HEADER.size
     while True:
         found = _record_at(data, offset)
         if found is not None:
-            number, effects, offset = found
+            number, effects, end = found
             records.append((number, effects))
-            end = offset
+            starts.append(offset)
+            offset = end
             continue
         again = _next_record(data, offset, records[-1][0] if records else 0)
         if again is None:
-            return Replayed(records, end, problem)
+            return Replayed(records, end, problem, starts)
         problem = f"bytes {offset} to {again} are damaged"
         offset = again
 

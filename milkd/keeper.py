@@ -27,6 +27,8 @@ from milkd.store import Store
 
 BASE_KEPT_S = 3600.0
 """How long an older generation of a file can be the base of a hand edit."""
+BASE_ITEMS = 500_000
+"""How many percepts the bases of one scope may hold on to: a store of 100,000 keeps the last few."""
 SETTLE_S = 2.0
 """How long a file may be unreadable (an editor is writing it) before it is set aside."""
 SMALL = 2000
@@ -47,6 +49,14 @@ class _Order(Struct):
     scrub: list[tuple[str, str]]
 
 
+class _Base(Struct, frozen=True):
+    """What a scope's file said in a generation: since when, how many percepts, and how to make it again."""
+
+    since: float
+    size: int
+    parsed: Callable[[], Parsed]
+
+
 class Keeper:
     """The journal, the set of files and the writer thread. For the core thread."""
 
@@ -63,7 +73,8 @@ class Keeper:
         self.sync_max_ms = 0.0
         self.sync_s = 0.0
         self._post = post
-        self._bases: dict[tuple[str, int], tuple[float, Callable[[], Parsed]]] = {}
+        self._bases: dict[str, dict[int, _Base]] = {}
+        self._unseen: set[str] = set()
         self._unreadable: dict[str, float] = {}
         self._again = False
         self._busy = False
@@ -81,8 +92,8 @@ class Keeper:
         self.notes += loaded.notes
         for n, problem in enumerate(loaded.problems):
             self.health[f"load {n}"] = problem
-        for key, parsed in loaded.bases.items():
-            self._bases[key] = (boot_s, lambda parsed=parsed: parsed)  # type: ignore[misc]
+        for (scope, generation), parsed in loaded.bases.items():
+            self._bases[scope] = {generation: _Base(boot_s, len(parsed.percepts), _as_read(parsed))}
         self._writer.start()
         return loaded
 
@@ -125,14 +136,14 @@ class Keeper:
         """After `forget`: as `want_files`, and no keepsake or journal holds what was erased (M20)."""
         self._scrub += self.store.erased
         self.store.erased.clear()
-        for key in list(self._bases):
-            del self._bases[key]
+        self._bases.clear()
         return self.want_files(boot_s)
 
     def done(self, done: SnapshotDone, date: str, boot_s: float) -> list[Edited]:
         """The writer has finished; returns edits that came to light. Starts the next set if one is wanted."""
         self._busy = False
         edits = self._finish(done, date)
+        edits += self.look((), date, boot_s)
         if self._again and done.error is None:
             self._again = False
             self._start(boot_s)
@@ -154,12 +165,9 @@ class Keeper:
         store.dirty.clear()
         store.revived = False
         for scope in made.scopes:
-            base = _base(scope, made)
-            self._bases[scope.name, self.generation] = (boot_s, base)
-        for key, (since, _) in list(self._bases.items()):
-            newest = max(g for name, g in self._bases if name == key[0])
-            if boot_s - since > BASE_KEPT_S and key[1] != newest:
-                del self._bases[key]
+            bases = self._bases.setdefault(scope.name, {})
+            bases[self.generation] = _Base(boot_s, len(scope.percepts), _as_written(scope, made))
+            _let_go(bases, boot_s)
         return made
 
     def _finish(self, done: SnapshotDone, date: str) -> list[Edited]:
@@ -187,11 +195,13 @@ class Keeper:
     def _tidy_journal(self, covered: int) -> None:
         if not self._compact and self.journal.end < self.journal_max_bytes:
             return
+        begin = time.perf_counter()
         try:
             self.journal.compact(covered)
             self._compact = False
         except OSError as error:
             self.health["journal"] = f"the journal could not be compacted ({error.strerror}); it goes on growing"
+        self.sync_s += time.perf_counter() - begin
 
     def _write_loop(self) -> None:
         while (order := self._orders.get()) is not None:
@@ -211,9 +221,16 @@ class Keeper:
     def look(self, names: Iterable[str], date: str, boot_s: float) -> list[Edited]:
         """Look at files that may have been edited; returns what is to be merged through the door (M3)."""
         if self._busy:
-            return []  # the writer looks itself, at the moment of its rename
+            # The writer looks itself at what it renames; the others have their turn when it is done.
+            self._unseen.update(names)
+            return []
         edits = []
-        for name in names:
+        wanted, self._unseen = {*names, *self._unseen}, set()
+        for name in sorted(wanted):
+            if self.files.missing(name):
+                self.store.dirty.add(name.removesuffix(".json"))
+                self.notes.append(f"{name} was removed by another hand; it is written anew")
+                continue
             data = self.files.edited(name)
             if data is None:
                 self._unreadable.pop(name, None)
@@ -253,12 +270,12 @@ class Keeper:
             first = theirs.wrong[0]
             self._refuse(name, data, date, f"has {first.where} wrong: {first.why}")
             return None
-        base = self._bases.get((scope, theirs.own.generation))
+        base = self._bases.get(scope, {}).get(theirs.own.generation)
         if base is None:
             self._refuse(name, data, date, f"is based on generation {theirs.own.generation}, no longer known")
             return None
         self.notes.append(f"an edit of {name} by hand was taken in")
-        return Edited(scope, theirs, base[1]())
+        return Edited(scope, theirs, base.parsed())
 
     def _refuse(self, name: str, data: bytes, date: str, why: str) -> None:
         path = registry.set_aside(self.home.memory, name, data, date)
@@ -289,7 +306,20 @@ def _check_keys(data: bytes) -> None:
     json.loads(data.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=unique)
 
 
-def _base(scope: ScopeCut, made: Cut) -> Callable[[], Parsed]:
+def _let_go(bases: dict[int, _Base], boot_s: float) -> None:
+    """Drop the bases of a scope that are too old or too many, never the newest."""
+    size = sum(base.size for base in bases.values())
+    for generation in sorted(bases)[:-1]:
+        if size <= BASE_ITEMS and boot_s - bases[generation].since <= BASE_KEPT_S:
+            return
+        size -= bases.pop(generation).size
+
+
+def _as_read(parsed: Parsed) -> Callable[[], Parsed]:
+    return lambda: parsed
+
+
+def _as_written(scope: ScopeCut, made: Cut) -> Callable[[], Parsed]:
     """What a scope's file said in this generation, made again when an edit asks for it."""
 
     def parsed() -> Parsed:

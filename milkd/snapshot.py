@@ -91,7 +91,7 @@ def cut(store: Store, generation: int, journal: int, dirty: Iterable[str], *, re
     known = {GLOBAL, *store.sessions()}
     archive = None
     if "archive" in names:
-        archive = [(gone, store.dormant_with(i)) for i, gone in store.archive.items()]
+        archive = store.archived_with_links()
     return Cut(
         generation=generation,
         at=Present(store.knobs, lambda scope: readings.get(scope, 0.0)),
@@ -251,6 +251,10 @@ class Files:
         except FileNotFoundError:
             return None
         return None if hashlib.sha256(data).hexdigest() == self.hashes.get(name) else data
+
+    def missing(self, name: str) -> bool:
+        """Whether a file that milkd wrote or read is there no longer."""
+        return name in self.hashes and not _target(self.memory / name).exists()
 
     def accept(self, name: str, data: bytes) -> None:
         """An edit was taken in (or set aside): from now on the file's bytes are known."""

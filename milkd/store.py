@@ -438,6 +438,11 @@ class Store(Present):
             if link.edge.source == percept_id or link.edge.source not in self.archive
         ]
 
+    def archived_with_links(self) -> list[tuple[Gone, list[Link]]]:
+        """Every archive entry with the edges that it carries."""
+        linked = self._adjacent
+        return [(gone, self.dormant_with(i) if i in linked else []) for i, gone in self.archive.items()]
+
     def blocked(self, percept_id: str) -> bool:
         """Whether a live `contradicts` edge touches it (M17)."""
         return any(key in self.contradictions for key in self._adjacent.get(percept_id, {}))
