@@ -14,7 +14,7 @@ import msgspec
 from click.core import ParameterSource
 from milk_client import Tool
 from milk_client.errors import Invalid, TooLarge
-from milk_client.wire import MAX_MESSAGE_BYTES, Reply
+from milk_client.wire import MAX_MESSAGE_BYTES, Archived, Edge, Engram, PerceptRecord, Reply
 
 from milkctl.show import Style
 
@@ -92,12 +92,19 @@ def _columns() -> int:
         return 80
 
 
+_AS_IN_FILES = (PerceptRecord, Edge, Engram, Archived)
+
+
 def document(data: Any) -> Any:
-    """A reply as others see it: without what only the wire needs."""
-    if not isinstance(data, Reply):
+    """What JSON shows: nouns of the files as they stand there, all else with every field, nothing of the wire."""
+    if isinstance(data, list):
+        return [document(item) for item in data]
+    if isinstance(data, dict):
+        return {key: document(value) for key, value in data.items()}
+    if not isinstance(data, msgspec.Struct) or isinstance(data, _AS_IN_FILES):
         return data
-    plain = msgspec.to_builtins(data)
-    return {key: value for key, value in plain.items() if key not in ("re", "id")}
+    wire_only = ("id",) if isinstance(data, Reply) else ()
+    return {name: document(getattr(data, name)) for name in data.__struct_fields__ if name not in wire_only}
 
 
 def write(data: bytes) -> None:

@@ -59,7 +59,8 @@ def agent_among(chain: list[Ancestor]) -> int:
 
     A run that is begun for a shell which ends at once would end with it.
     """
-    for one, above in zip(chain, [*chain[1:], None], strict=True):
+    for number, one in enumerate(chain):
+        above = chain[number + 1] if number + 1 < len(chain) else None
         if one.pid > 1 and not _passing(one, above):
             return one.pid
     return chain[0].pid if chain else 0

@@ -9,7 +9,7 @@ from milk_client import Tool
 from milk_client.errors import Ambiguous, NotFound
 
 from milkctl import show_status
-from milkctl._cli import Cli, Command, Group, document, pass_cli, who
+from milkctl._cli import Cli, Command, Group, pass_cli, who
 from milkctl.processes import agent_among, ancestors
 
 
@@ -74,7 +74,7 @@ def _live_run(tool: Tool, given: str) -> str:
 def turn(cli: Cli, run: str | None) -> None:
     """Signal the end of an agent's turn; prints what the pass did."""
     report = cli.tool(run=run).turn()
-    cli.emit(document(report), lambda style: show_status.passed(report, style))
+    cli.emit(report, lambda style: show_status.passed(report, style))
 
 
 @click.command(cls=Command, examples=("milkctl consolidate --session app-1f3a9c21",))
@@ -84,4 +84,4 @@ def consolidate(cli: Cli, session: str | None) -> None:
     """Run a pass now; prints its report."""
     tool = cli.tool(session)
     report = tool.consolidate(session=tool.session)
-    cli.emit(document(report), lambda style: show_status.passed(report, style))
+    cli.emit(report, lambda style: show_status.passed(report, style))

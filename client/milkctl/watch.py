@@ -6,7 +6,7 @@ import click
 import msgspec
 from milk_client.wire import Event
 
-from milkctl._cli import Cli, Command, pass_cli, say, write
+from milkctl._cli import Cli, Command, document, pass_cli, say, write
 from milkctl.show import Style, clock_time, short, visible
 
 
@@ -27,7 +27,7 @@ def watch(cli: Cli, kinds: tuple[str, ...]) -> None:
             click.echo("Watching; Ctrl-C ends it.", err=True)
             for event in events:
                 if cli.json:
-                    write(msgspec.json.encode(event) + b"\n")
+                    write(msgspec.json.encode(document(event)) + b"\n")
                 else:
                     say(line(event, style))
     except KeyboardInterrupt:
