@@ -77,7 +77,7 @@ def shell(text: str) -> str:
     return done.stdout.strip()
 
 
-def load(count: int, rounds: int, queries: list[str], pause_s: float) -> dict[str, Any]:
+def load(rounds: int, queries: list[str]) -> dict[str, Any]:
     """Each of the known agents in turn records, recalls and turns; errors and the longest wait."""
     errors: list[str] = []
     longest = 0.0
