@@ -19,6 +19,7 @@ from milkd.recording import Caller
 from milkd.rules import passes, text, weight
 from milkd.rules.percept import GLOBAL, Held, Now, stamp
 from milkd.scopes import Scope
+from milkd.shapes import unknown
 from milkd.store import Store
 
 Ranked = tuple[float, float, str, Held]
@@ -40,6 +41,8 @@ def seen(store: Store, held: Held, wall: float) -> Percept:
         "session": "" if held.scope == GLOBAL else held.scope,
         "rank_score": weight.rank_score(w, held.record.evidence, held.updated_ts, wall, store.knobs),
     }
+    if held.extra:
+        fields["extra"] = unknown(held.extra)
     return Percept(**fields)
 
 

@@ -418,7 +418,6 @@ class Service:
             edges=[link.edge for link in store.links_of(held.id)],
             engram=engram_now(store, group, store.members(group.id)) if group else None,
             archived=archived_entry(store, gone, store.dormant_with(held.id)) if gone else None,
-            extra={key: value.decode() for key, value in held.extra.items()},
         )
 
     def _conflicts(self, caller: Caller, now: Now) -> wire.ConflictList:

@@ -237,6 +237,11 @@ def indented(value: Any, extra: dict[str, bytes], depth: int) -> bytes:
     return text.replace(b"\n", b"\n" + b"  " * depth) if depth else text
 
 
+def unknown(extra: dict[str, bytes]) -> dict[str, str]:
+    """Fields that milkd does not know, as a reply tells them."""
+    return {key: raw.decode(errors="replace") for key, raw in extra.items()}
+
+
 def percept_json(at: Present, held: Held, depth: int = 0) -> bytes:
     """A living percept as it stands in its file: numbers as of now (M3)."""
     return indented(at.record(held), held.extra, depth)
@@ -261,8 +266,8 @@ def edge_json(link: Link, depth: int = 0) -> bytes:
 
 def archived_entry(at: Present, gone: Gone, links: list[Link]) -> Archived:
     """An archive entry (M4): strength as of now, with the edges that come back with it (M19)."""
-    edges = [link.edge for link in links]
-    return Archived(at.record(gone.held), edges, gone.reason, gone.at, gone.held.scope, gone.successor)
+    held, edges = gone.held, [link.edge for link in links]
+    return Archived(at.record(held), edges, gone.reason, gone.at, held.scope, gone.successor, unknown(held.extra))
 
 
 def archived_json(at: Present, gone: Gone, links: list[Link], depth: int = 0) -> bytes:

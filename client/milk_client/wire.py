@@ -81,6 +81,8 @@ class Percept(PerceptRecord, frozen=True, omit_defaults=True, kw_only=True):
     scope: Literal["global", "session"]
     session: str = ""
     rank_score: float
+    extra: dict[str, str] = {}
+    """Fields of its file that milkd does not know, each as JSON text."""
 
 
 class Edge(Struct, frozen=True, omit_defaults=True, rename={"source": "from", "target": "to"}):
@@ -115,6 +117,8 @@ class Archived(Struct, frozen=True, omit_defaults=True):
     at: str
     scope: str
     successor: str = ""
+    extra: dict[str, str] = {}
+    """Fields of the percept that milkd does not know, each as JSON text."""
 
 
 class Near(Struct, frozen=True):
@@ -490,8 +494,6 @@ class Shown(Reply, kw_only=True):
     edges: list[Edge] = []
     engram: Engram | None = None
     archived: Archived | None = None
-    extra: dict[str, str] = {}
-    """Fields that milkd does not know, each as JSON text."""
 
 
 class Explained(Reply, kw_only=True):

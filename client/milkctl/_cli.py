@@ -14,7 +14,7 @@ import msgspec
 from click.core import ParameterSource
 from milk_client import Tool
 from milk_client.errors import Invalid, TooLarge
-from milk_client.wire import MAX_MESSAGE_BYTES, Archived, Edge, Engram, PerceptRecord, Reply
+from milk_client.wire import MAX_MESSAGE_BYTES, Archived, Edge, Engram, Percept, PerceptRecord, Reply
 
 from milkctl.show import Style
 
@@ -101,10 +101,22 @@ def document(data: Any) -> Any:
         return [document(item) for item in data]
     if isinstance(data, dict):
         return {key: document(value) for key, value in data.items()}
+    if isinstance(data, Percept | Archived) and data.extra:
+        return _with_unknown(data)
     if not isinstance(data, msgspec.Struct) or isinstance(data, _AS_IN_FILES):
         return data
     wire_only = ("id",) if isinstance(data, Reply) else ()
     return {name: document(getattr(data, name)) for name in data.__struct_fields__ if name not in wire_only}
+
+
+def _with_unknown(noun: Percept | Archived) -> dict[str, Any]:
+    """A noun with the fields that milkd does not know where they stand in its file (M3)."""
+    told: dict[str, Any] = msgspec.to_builtins(noun)
+    del told["extra"]
+    percept = told["percept"] if isinstance(noun, Archived) else told
+    for key, text in noun.extra.items():
+        percept.setdefault(key, msgspec.Raw(text.encode()))
+    return told
 
 
 def write(data: bytes) -> None:

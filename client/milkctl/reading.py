@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
 from milkctl import show_explain, show_facts
-from milkctl._cli import Cli, Command, Group, document, pass_cli, producer_option, text_or_stdin, who
+from milkctl._cli import Cli, Command, Group, pass_cli, producer_option, text_or_stdin, who
 from milkctl.show import visible_lines
 
 _strength = click.FloatRange(0, 1)
@@ -77,8 +76,7 @@ def list_(
 def show(cli: Cli, percept: str) -> None:
     """Show one percept, living or archived; not use."""
     found = cli.tool().show(percept)
-    told = document(found) | {"extra": {key: msgspec.Raw(value.encode()) for key, value in found.extra.items()}}
-    cli.emit(told, lambda style: show_facts.shown(found, style))
+    cli.emit(found, lambda style: show_facts.shown(found, style))
 
 
 @click.command(cls=Command, examples=("milkctl explain 1f3a",))

@@ -79,9 +79,13 @@ def turn(cli: Cli, run: str | None) -> None:
 
 @click.command(cls=Command, examples=("milkctl consolidate --session app-1f3a9c21",))
 @click.option("--session", metavar="S", help="Session (else MILK_SESSION, else of this project).")
+@click.option("--run", metavar="ID", help="Run (else MILK_RUN_ID, else the live run we were called below).")
 @pass_cli
-def consolidate(cli: Cli, session: str | None) -> None:
-    """Run a pass now; prints its report."""
-    tool = cli.tool(session)
-    report = tool.consolidate(session=tool.session)
+def consolidate(cli: Cli, session: str | None, run: str | None) -> None:
+    """Run a pass now; prints its report.
+
+    It is the pass of that run's sitting, if the run is of the session; else of the newest live run there.
+    """
+    tool = cli.tool(session, run=run)
+    report = tool.consolidate(session=session or tool.session, run=tool.run_id)
     cli.emit(report, lambda style: show_status.passed(report, style))

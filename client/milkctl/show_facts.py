@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 from milk_client import Recording
 from milk_client.wire import Archived, Conflict, Forgotten, Linked, Near, Percept, Shown
 
@@ -142,7 +143,7 @@ def shown(found: Shown, style: Style) -> str:
         gone = found.archived
         rows.append(("archived", f"{_reason(gone)} {ago(gone.at, style.now)}"))
         rows += [("edge then", edge_text(edge, percept.id)) for edge in gone.edges]
-    rows += [(visible(key), visible(value)) for key, value in found.extra.items()]
+    rows += [(visible(key), visible(_one_line(text))) for key, text in percept.extra.items()]
     lines = [style.paint(f"#{visible(percept.id)}", "cyan"), ""]
     for line in visible_lines(percept.content).split("\n"):
         lines += wrapped(line, style, "  ")
@@ -150,6 +151,15 @@ def shown(found: Shown, style: Style) -> str:
     if found.archived is not None:
         lines += ["", f"`{style.command('restore', percept.id[:8])}` brings it back."]
     return "\n".join(lines)
+
+
+def _one_line(json: str) -> str:
+    """JSON text without its line breaks; as it is where it is none."""
+    try:
+        line: str = msgspec.json.format(json, indent=-1)
+    except msgspec.DecodeError:
+        return json
+    return line
 
 
 def _reason(gone: Archived) -> str:

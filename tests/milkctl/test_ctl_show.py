@@ -64,7 +64,7 @@ def test_no_printer_lets_a_control_character_through() -> None:
     told = [
         show_facts.listing([one], "app", PLAIN),
         show_facts.recalled([one], PLAIN),
-        show_facts.shown(wire.Shown(percept=one, archived=gone, extra={bad: bad}), PLAIN),
+        show_facts.shown(wire.Shown(percept=msgspec.structs.replace(one, extra={bad: bad}), archived=gone), PLAIN),
         show_facts.archive([gone], PLAIN),
         show_facts.conflicts([wire.Conflict(one, one, edge)], PLAIN),
         show_facts.recording(
