@@ -1,7 +1,8 @@
 """A scripted agent: does what standard input says, a JSON object a line, and answers with a line each.
 
 {"do": "open", "who": name, …}   make a Milk with these arguments and attach
-{"do": "open_all", "count": n, …} as many, each in a session of its own
+{"do": "load", "kw": {"rounds": n, "queries": […]}}   all that are open record, recall and turn, n times
+{"do": "drop", "who": name}   let go of one without a word
 {"do": "fork", "who": name, "text": …}   a forked child records through the object it inherited
 {"do": "shell", "text": …}   a child process, as in the agent's shell, records through a Milk of its own
 {"do": "stream", "who": name, "ledger": path, "count": n, "tag": …}   record and note each answer
