@@ -106,8 +106,10 @@ def run(argv: Sequence[str] | None = None) -> int:
         host.prepare(home)
         lock.take()
         daemon = Daemon(home, config, config_path, VERSION)
+        # Whenever the loop lets go of the interpreter (each send, each sync), the writer of the files may hold
+        # it for as long: at the usual 5 ms a batch of answers would wait for it ten times over.
+        sys.setswitchinterval(0.0001)
         # What was loaded stays: a full collection need not look at it again and again.
-        sys.setswitchinterval(0.001)
         status = daemon.run(after_load=gc.freeze)
     except host.AlreadyRunning as error:
         _say(str(error))
