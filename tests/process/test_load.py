@@ -10,7 +10,7 @@ from agents import Agent
 from running import Daemon
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
-from corpus import Corpus, write_home  # type: ignore[import-not-found]  # noqa: E402
+from corpus import Corpus, write_home  # type: ignore[import-not-found]
 
 Agents = Callable[..., Agent]
 SIZE = 10_000
