@@ -16,6 +16,7 @@ from milk_client import Tool
 from milk_client.errors import Invalid, TooLarge
 from milk_client.wire import MAX_MESSAGE_BYTES, Archived, Edge, Engram, Percept, PerceptRecord, Reply
 
+from milkctl import _complete
 from milkctl.show import Style
 
 CALL_S = 5.0
@@ -131,9 +132,9 @@ def say(text: str) -> None:
     write((text + "\n").encode(sys.stdout.encoding, "backslashreplace") if text else b"")
 
 
-def text_or_stdin(_: click.Context, parameter: click.Parameter, value: str) -> str:
+def text_or_stdin(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """The argument itself; for ``-`` all of standard input."""
-    if value != "-":
+    if value != "-" or context.resilient_parsing:  # the latter: a shell asks what completes the line
         return value
     data = sys.stdin.buffer.read(MAX_MESSAGE_BYTES + 1)
     if len(data) > MAX_MESSAGE_BYTES:
@@ -237,10 +238,24 @@ def _examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
 pass_cli = click.make_pass_decorator(Cli, ensure=True)
 
 
+session_option = click.option(
+    "--session",
+    metavar="S",
+    shell_complete=_complete.sessions,
+    help="Session (else MILK_SESSION, else of this project).",
+)
+run_option = click.option(
+    "--run",
+    metavar="ID",
+    shell_complete=_complete.runs,
+    help="Run (else MILK_RUN_ID, else the live run we were called below).",
+)
+
+
 def who(*, run: bool = True) -> Callable[[F], F]:
     """The options that say in whose name: ``--session``, ``--role`` and, where it counts, ``--run``."""
     options = [
-        click.option("--session", metavar="S", help="Session (else MILK_SESSION, else of this project)."),
+        session_option,
         click.option(
             "--role",
             type=click.Choice(["primary", "escalation", "user"]),
@@ -248,9 +263,7 @@ def who(*, run: bool = True) -> Callable[[F], F]:
         ),
     ]
     if run:
-        options.append(
-            click.option("--run", metavar="ID", help="Run (else MILK_RUN_ID, else the live run we were called below).")
-        )
+        options.append(run_option)
 
     def wrap(function: F) -> F:
         for option in reversed(options):

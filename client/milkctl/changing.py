@@ -9,11 +9,11 @@ from milk_client import Tool
 from milk_client.errors import MilkError, NoDaemon
 from milk_client.wire import Forgotten, Percept
 
-from milkctl import faults, show_facts
+from milkctl import _complete, faults, show_facts
 from milkctl._cli import Cli, Command, pass_cli, text_or_stdin
 from milkctl.show import count, visible, visible_lines
 
-_id = click.argument("percept", metavar="ID")
+_id = click.argument("percept", metavar="ID", shell_complete=_complete.living)
 _relations = click.Choice(["extends", "updates", "derives", "contradicts"])
 
 
@@ -47,7 +47,7 @@ def unpin(cli: Cli, percept: str) -> None:
 
 
 @click.command(cls=Command, examples=("milkctl restore 1f3a",))
-@_id
+@click.argument("percept", metavar="ID", shell_complete=_complete.archived)
 @pass_cli
 def restore(cli: Cli, percept: str) -> None:
     """Bring an archived percept back."""
@@ -57,8 +57,8 @@ def restore(cli: Cli, percept: str) -> None:
 @click.command(
     cls=Command, examples=("milkctl link 1f3a 77b0 contradicts", "milkctl link 1f3a 77b0 updates --supersede")
 )
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("source", metavar="FROM", shell_complete=_complete.living)
+@click.argument("target", metavar="TO", shell_complete=_complete.living)
 @click.argument("relation", type=_relations)
 @click.option("--supersede", is_flag=True, help="With updates: TO goes to the archive.")
 @pass_cli
@@ -71,8 +71,8 @@ def link(cli: Cli, source: str, target: str, relation: Any, supersede: bool) -> 
 
 
 @click.command(cls=Command, examples=("milkctl unlink 1f3a 77b0 contradicts",))
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("source", metavar="FROM", shell_complete=_complete.living)
+@click.argument("target", metavar="TO", shell_complete=_complete.living)
 @click.argument("relation", type=_relations, required=False)
 @pass_cli
 def unlink(cli: Cli, source: str, target: str, relation: Any) -> None:
@@ -82,7 +82,7 @@ def unlink(cli: Cli, source: str, target: str, relation: Any) -> None:
 
 
 @click.command(cls=Command, examples=("milkctl forget 1f3a 77b0",))
-@click.argument("percepts", metavar="ID...", nargs=-1, required=True)
+@click.argument("percepts", metavar="ID...", nargs=-1, required=True, shell_complete=_complete.percepts)
 @click.pass_context
 def forget(context: click.Context, percepts: tuple[str, ...]) -> None:
     """Remove percepts and their content for good.

@@ -19,6 +19,13 @@ def mute(stream: Any) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def fill_missing_streams() -> None:
+    """Streams that were closed before the start lead nowhere; and no socket takes their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  # for the whole life
+
+
 def as_document(error: MilkError) -> dict[str, Any]:
     """An error as JSON tells it."""
     told: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}

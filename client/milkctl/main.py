@@ -94,6 +94,7 @@ class Root(Group):
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
         """Carry out a command line and leave with its exit status; an error is told here and nowhere else."""
         given = list(sys.argv[1:] if args is None else args)
+        faults.fill_missing_streams()
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         try:
@@ -105,7 +106,8 @@ class Root(Group):
         except (click.Abort, KeyboardInterrupt):
             status = INTERRUPTED
         except Exception as error:
-            status = faults.tell(error, as_json="--json" in given)
+            options = given[: given.index("--")] if "--" in given else given
+            status = faults.tell(error, as_json="--json" in options)
         sys.exit(status if isinstance(status, int) else 0)
 
 

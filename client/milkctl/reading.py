@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from milkctl import show_explain, show_facts
+from milkctl import _complete, show_explain, show_facts
 from milkctl._cli import Cli, Command, Group, pass_cli, producer_option, text_or_stdin, who
 from milkctl.show import visible_lines
 
@@ -71,7 +71,7 @@ def list_(
 
 
 @click.command(cls=Command, examples=("milkctl show 1f3a",))
-@click.argument("percept", metavar="ID")
+@click.argument("percept", metavar="ID", shell_complete=_complete.percepts)
 @pass_cli
 def show(cli: Cli, percept: str) -> None:
     """Show one percept, living or archived; not use."""
@@ -80,7 +80,7 @@ def show(cli: Cli, percept: str) -> None:
 
 
 @click.command(cls=Command, examples=("milkctl explain 1f3a",))
-@click.argument("percept", metavar="ID")
+@click.argument("percept", metavar="ID", shell_complete=_complete.percepts)
 @pass_cli
 def explain(cli: Cli, percept: str) -> None:
     """Tell why a percept is as it is, and what will become of it.

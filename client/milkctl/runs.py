@@ -8,8 +8,8 @@ import click
 from milk_client import Tool
 from milk_client.errors import Ambiguous, NotFound
 
-from milkctl import show_status
-from milkctl._cli import Cli, Command, Group, pass_cli, who
+from milkctl import _complete, show_status
+from milkctl._cli import Cli, Command, Group, pass_cli, run_option, session_option, who
 from milkctl.processes import agent_among, ancestors
 
 
@@ -46,7 +46,7 @@ def begin(cli: Cli, pid: int | None, session: str | None, role: str | None) -> N
 
 
 @run.command("end", examples=('milkctl run end "$MILK_RUN_ID"',))
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=_complete.runs)
 @pass_cli
 def end(cli: Cli, run_id: str) -> None:
     """End a run; prints the report of its last pass."""
@@ -69,7 +69,7 @@ def _live_run(tool: Tool, given: str) -> str:
 
 
 @click.command(cls=Command, examples=("milkctl turn", 'milkctl turn --run "$MILK_RUN_ID"'))
-@click.option("--run", metavar="ID", help="Run (else MILK_RUN_ID, else the live run we were called below).")
+@run_option
 @pass_cli
 def turn(cli: Cli, run: str | None) -> None:
     """Signal the end of an agent's turn; prints what the pass did."""
@@ -78,8 +78,8 @@ def turn(cli: Cli, run: str | None) -> None:
 
 
 @click.command(cls=Command, examples=("milkctl consolidate --session app-1f3a9c21",))
-@click.option("--session", metavar="S", help="Session (else MILK_SESSION, else of this project).")
-@click.option("--run", metavar="ID", help="Run (else MILK_RUN_ID, else the live run we were called below).")
+@session_option
+@run_option
 @pass_cli
 def consolidate(cli: Cli, session: str | None, run: str | None) -> None:
     """Run a pass now; prints its report.

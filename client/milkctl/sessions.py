@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milkctl import show_status
+from milkctl import _complete, show_status
 from milkctl._cli import Cli, Group, pass_cli
 from milkctl.show import visible
 
@@ -25,7 +25,7 @@ def sessions(context: click.Context) -> None:
 
 
 @sessions.command("rename", examples=("milkctl sessions rename app-1f3a9c21 app",))
-@click.argument("old")
+@click.argument("old", shell_complete=_complete.sessions)
 @click.argument("new")
 @pass_cli
 def rename(cli: Cli, old: str, new: str) -> None:
@@ -35,8 +35,8 @@ def rename(cli: Cli, old: str, new: str) -> None:
 
 
 @sessions.command("merge", examples=("milkctl sessions merge old app",))
-@click.argument("source", metavar="FROM")
-@click.argument("into", metavar="INTO")
+@click.argument("source", metavar="FROM", shell_complete=_complete.sessions)
+@click.argument("into", metavar="INTO", shell_complete=_complete.sessions)
 @pass_cli
 def merge(cli: Cli, source: str, into: str) -> None:
     """Move all of one session into another; the first is no more."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from milkctl import show_facts
+from milkctl import _complete, show_facts
 from milkctl._cli import Cli, Command, pass_cli, producer_option, text_or_stdin, who
 
 _text = click.argument("text", callback=text_or_stdin)
@@ -54,8 +54,18 @@ def learn(
 @click.option("--consumer", type=click.Choice(["primary", "escalation"]), default=None, help="The one role to see it.")
 @_subject
 @click.option("--core", is_flag=True, help="For good, as `learn`.")
-@click.option("--same-as", metavar="ID", help="It says the same as that one: reinforce it, keep its text.")
-@click.option("--replaces", metavar="ID", help="It takes that one's place, which goes to the archive.")
+@click.option(
+    "--same-as",
+    metavar="ID",
+    shell_complete=_complete.living,
+    help="It says the same as that one: reinforce it, keep its text.",
+)
+@click.option(
+    "--replaces",
+    metavar="ID",
+    shell_complete=_complete.living,
+    help="It takes that one's place, which goes to the archive.",
+)
 @who()
 @pass_cli
 def record(
