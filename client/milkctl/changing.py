@@ -101,7 +101,8 @@ def forget(context: click.Context, percepts: tuple[str, ...]) -> None:
     }
     cli.emit(told, lambda style: show_facts.forgotten(done, style))
     for given, error in failed:
-        click.echo(f"milkctl: {visible(given)}: {visible_lines(faults.as_text(error))}", err=True)
+        text = faults.as_text(error).removeprefix("ids: ")
+        click.echo(f"milkctl: {visible(given)}: {visible_lines(text)}", err=True)
     context.exit(max((error.exit_status for _, error in failed), default=0))
 
 

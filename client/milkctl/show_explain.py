@@ -54,8 +54,8 @@ def _strength(found: Explained) -> list[str]:
     half_life = span(found.half_life_days * _DAY_S)
     lived = f"{span(found.lived_s)} of running time"
     told = [f"{percept.w:.2f} now, {found.w_confirmed:.2f} as last confirmed."]
-    if found.lived_s <= 0:
-        told.append("No running time has passed since it was last set.")
+    if found.lived_s < 1:
+        told.append("Hardly any running time has passed since it was last set.")
     elif found.decayed_by >= 0.005:
         told.append(f"It lost {found.decayed_by:.2f} in the {lived} since it was last set.")
     else:

@@ -223,7 +223,7 @@ def test_explained_in_sentences() -> None:
         ({"promotion": "archived", "leaves": "archived", "archived_reason": "pruned"}, "`milkctl restore 1f3a9c21`"),
         ({"percept": percept(core=True), "leaves": "never"}, "It stays until it is unpinned or forgotten."),
         ({"may_add_evidence": [], "may_not_add_evidence": []}, "No live run could add to it now"),
-        ({"lived_s": 0.0, "decayed_by": 0.0}, "No running time has passed since it was last set."),
+        ({"lived_s": 0.0, "decayed_by": 0.0}, "Hardly any running time has passed since it was last set."),
     ],
 )
 def test_each_fate_has_its_sentence(fields: dict[str, Any], words: str) -> None:
