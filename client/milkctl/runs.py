@@ -26,7 +26,14 @@ def run() -> None:
     """Begin and end the run of an agent that speaks through hooks."""
 
 
-@run.command("begin", examples=("milkctl run begin", "milkctl run begin --pid 4711 --role escalation"))
+@run.command(
+    "begin",
+    examples=(
+        "milkctl run begin",
+        "milkctl run begin --pid $PPID             # in a hook that is a script: for its caller",
+        "milkctl run begin --pid 4711 --role escalation",
+    ),
+)
 @click.option("--pid", type=click.IntRange(min=1), metavar="PID", help="The agent's process (else found above us).")
 @who(run=False)
 @pass_cli
