@@ -22,5 +22,5 @@ def completion(cli: Cli, shell: str) -> None:
     """Print the completion script of a shell."""
     kind = get_completion_class(shell)
     assert kind is not None  # click knows the three
-    script = kind(root.main, {}, "milkctl", "_MILKCTL_COMPLETE").source()
-    cli.emit({"shell": shell, "script": script}, lambda _: script.rstrip("\n"))
+    script = kind(root.main, {}, "milkctl", "_MILKCTL_COMPLETE").source().rstrip("\n")
+    cli.emit({"shell": shell, "script": script + "\n"}, lambda _: script)

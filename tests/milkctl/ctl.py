@@ -12,6 +12,8 @@ from threading import Event
 from time import monotonic
 from typing import Any
 
+from milk_client import Statused, Tool
+
 WAIT_S = 20.0
 
 
@@ -68,10 +70,19 @@ class Ctl:
         """Its JSON document; it must have succeeded."""
         return json.loads(self.ok("--json", *words, **more))
 
-    def record(self, text: str, *words: str) -> str:
-        """State a fact; its id."""
-        identity: str = self.json("record", text, *words)["id"]
-        return identity
+    def tool(self, session: str = "app") -> Tool:
+        """The client in this process: for what a test needs and does not test."""
+        return Tool(session, "user", run="", home=self.home, autostart=False, timeout=WAIT_S)
+
+    def record(self, text: str, session: str = "app", **how: Any) -> str:
+        """State a fact, by the client; its id."""
+        with self.tool(session) as tool:
+            return tool.record(text, **how).id
+
+    def status(self) -> Statused:
+        """The daemon's status, by the client."""
+        with self.tool() as tool:
+            return tool.status()
 
     def popen(self, *words: str) -> subprocess.Popen[bytes]:
         """A command that goes on."""

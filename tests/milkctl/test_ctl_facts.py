@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from ctl import Ctl
 
 LEARNT = "Never commit secrets to the repository"
@@ -60,8 +59,8 @@ def test_recall_finds_and_counts_as_use(ctl: Ctl) -> None:
 
 
 def test_list_filters(ctl: Ctl) -> None:
-    ctl.record("Another session has this", "--session", "other")
-    ctl.learn = ctl.record("Listed fact about kiwis", "--producer", "system")  # type: ignore[attr-defined]
+    ctl.record("Another session has this", session="other")
+    ctl.record("Listed fact about kiwis", producer="system")
     assert [p["content"] for p in ctl.json("list", "--pattern", "kiwi")] == ["Listed fact about kiwis"]
     assert ctl.json("list", "--pattern", "kiwi", "--min-w", "0.5") == []
     assert {p["scope"] for p in ctl.json("list", "--scope", "session")} == {"session"}
@@ -72,7 +71,7 @@ def test_list_filters(ctl: Ctl) -> None:
 
 
 def test_show_and_explain(ctl: Ctl) -> None:
-    identity = ctl.record("The API is versioned by date", "--subject", "api")
+    identity = ctl.record("The API is versioned by date", subject="api")
     text = ctl.ok("show", identity[:6])
     assert identity in text
     assert "subject    api (1 percept)" in text
@@ -185,12 +184,3 @@ def test_an_ambiguous_id_names_its_candidates(ctl: Ctl) -> None:
     assert done.status == 6
     assert done.json["error"]["candidates"] == twins
     assert all(twin in done.err for twin in twins)
-
-
-@pytest.mark.parametrize(
-    "command", ["learn", "record", "recall", "inject", "show", "explain", "edit", "link", "forget"]
-)
-def test_what_is_missing_is_usage(ctl: Ctl, command: str) -> None:
-    done = ctl(command)
-    assert done.status == 2
-    assert f"Try `milkctl {command} --help`." in done.err
