@@ -229,7 +229,8 @@ class Daemon:
         asked = _Asked(message.address, None, None, Peer(), now)
         try:
             asked.request = self._decode(message)
-        except MilkError:
+        except MilkError as wrong:
+            error = wrong
             number, protocol = wire.request_head(message.data)
             if protocol and protocol not in wire.SPOKEN:
                 error = VersionMismatch(
