@@ -400,7 +400,8 @@ class Service:
 
     def _list(self, ask: wire.List, caller: Caller, now: Now) -> wire.Percepts:
         _check_text(ask.pattern, "pattern")
-        reading.checked_confidence(ask.min_w)
+        if ask.min_w is not None and not 0.0 <= ask.min_w <= 1.0:
+            raise Invalid(f"min_w: {ask.min_w} is not in 0 to 1", field="min_w")
         names = [] if ask.scope == "session" else ["global"]
         if ask.scope != "global":
             names += self.store.sessions() if ask.all_sessions else [caller.session]

@@ -97,7 +97,9 @@ class Session:
         sent = self._number(request)
         if len(sent.data) > self.max_message_bytes:
             self.release(sent)
-            raise TooLarge(f"The message has {len(sent.data)} bytes; the daemon takes {self.max_message_bytes}.")
+            raise TooLarge(
+                f"The message has {len(sent.data)} bytes; the daemon takes {self.max_message_bytes}.", field="message"
+            )
         return sent
 
     def _number(self, request: wire.Request) -> Sent:
