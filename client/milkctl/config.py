@@ -8,6 +8,7 @@ import sys
 
 import click
 from milk_client import paths
+from milk_client.errors import Timeout
 
 from milkctl import show_status
 from milkctl._cli import Cli, Group, pass_cli
@@ -31,15 +32,19 @@ def check(context: click.Context, file: str | None) -> None:
     home = paths.find_home(cli.home, os.environ)
     # -P: a folder here that is called milkd is not the daemon.
     command = [sys.executable, "-P", "-m", "milkd", "--home", str(home.root), "--check-config"]
-    done = subprocess.run(
-        [*command, *([file] if file else [])],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=cli.timeout or _CHECK_S,
-        check=False,
-    )
+    seconds = cli.timeout or _CHECK_S
+    try:
+        done = subprocess.run(
+            [*command, *([file] if file else [])],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Timeout(f"milkd did not check it within {seconds:g} s.", hint="Give it longer with --timeout.") from None
     if done.returncode not in (0, _BAD):
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise click.ClickException(f"milkd could not check it (status {done.returncode}): {last}")

@@ -17,8 +17,9 @@ def completed(ctl: Ctl, line: str) -> set[str]:
 
 
 def test_ids_sessions_and_runs_complete(ctl: Ctl) -> None:
-    identity = ctl.json("record", "Herons wait", "--session", "marsh")["id"]
-    run = ctl.json("run", "begin", "--session", "marsh", "--pid", str(os.getpid()))["run"]
+    identity = ctl.record("Herons wait", session="marsh")
+    with ctl.tool() as tool:
+        tool.begin_run(run := "5a" * 16, session="marsh", role="primary", pid=os.getpid())
     assert completed(ctl, f"milkctl show {identity[:2]}") == {identity[:8]}
     assert completed(ctl, f"milkctl record - --same-as {identity[:8]}") == {identity[:8]}
     assert completed(ctl, "milkctl list --session mar") == {"marsh"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ctl import Ctl
+from ctl import WAIT_S, Ctl, until
+from milk_client import Tool
 
 LIVING = "1f3a9c21-0000-4000-8000-000000000001"
 GONE = "1f3a9c21-0000-4000-8000-000000000002"
@@ -55,19 +59,42 @@ def _agent() -> Iterator[int]:
 
 
 def test_a_pass_is_of_the_sitting_of_the_run_that_asked(idle: Ctl) -> None:
+    idle.ok("start")
     with ExitStack() as stack:
-        older, newer = (idle.json("run", "begin", "--pid", str(stack.enter_context(_agent())))["run"] for _ in range(2))
-        texts = ("Cranes nest here", "Storks sleep there")
-        one, two = (idle.json("record", text, "--run", older)["id"] for text in texts)
-        idle.ok("link", one, two, "extends")
-
-        def acted() -> int:
-            return int(idle.json("show", one)["edges"][0].get("propagated", 0))
+        tool = stack.enter_context(idle.tool())
+        for run in ("older", "newer"):
+            tool.begin_run(run, session="app", role="primary", pid=stack.enter_context(_agent()))
+        with Tool("app", run="older", home=idle.home, autostart=False) as older:
+            one, two = older.record("Cranes nest here").id, older.record("Storks sleep there").id
+        tool.link(one, two, "extends")
 
         # Nobody's pass is of the newest run's sitting, which has not said a word: no edge moves (M13).
         idle.ok("consolidate")
-        assert acted() == 0
-        idle.ok("consolidate", "--run", older)
-        assert acted() == 1
+        assert tool.show(one).edges[0].propagated == 0
+        idle.ok("consolidate", "--run", "older")
+        assert tool.show(one).edges[0].propagated == 1
         assert idle("consolidate", "--run", "nobody's").status == 5
-        assert {line["run"] for line in idle.json("status")["runs"]} == {older, newer}
+
+
+def test_several_that_start_it_at_once_share_one_daemon(idle: Ctl) -> None:
+    starters = [idle.popen("--json", "learn", f"Said by starter {number} of the {number}s") for number in range(6)]
+    told = [process.communicate(timeout=WAIT_S) for process in starters]
+    assert [process.returncode for process in starters] == [0] * 6, told
+    assert len({json.loads(out)["id"] for out, _ in told}) == 6
+    with idle.tool() as tool:
+        assert len(tool.list()) == 6
+
+
+def test_watch_goes_on_when_the_daemon_is_restarted(idle: Ctl) -> None:
+    idle.ok("start")
+    with idle.popen("watch", "--json", "--kind", "recorded") as watch:
+        assert watch.stdout is not None
+        assert watch.stderr is not None
+        watch.stderr.readline()  # it says that it watches
+        idle.ok("restart")
+        numbers = itertools.count()
+        # A subscription takes a moment to stand again, and what happened before is not told.
+        until(lambda: idle.record(f"Fact {next(numbers)}") and select.select([watch.stdout], [], [], 0.1)[0])
+        assert json.loads(watch.stdout.readline())["kind"] == "recorded"
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(WAIT_S) == 0
