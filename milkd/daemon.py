@@ -79,10 +79,15 @@ def read_clocks() -> Now:
 class Daemon:
     """A daemon on one home; `run` returns when it has stopped cleanly."""
 
-    def __init__(self, home: Home, config: Config, config_path: Path | None, version: str) -> None:
+    def __init__(
+        self, home: Home, config: Config, source: Path | None, version: str, *, config_path: Path | None = None
+    ) -> None:
         self.home = home
         self.config = config
+        self.source = source
+        """The file that the config in force came from; None = no file, the defaults."""
         self.config_path = config_path
+        """The file that the user named."""
         self.version = version
         self.rejected = ""
         self.started = read_clocks()
@@ -338,7 +343,7 @@ class Daemon:
             return wire.ConfigShown(
                 id=request.id,
                 values=shown(self.config),
-                source=str(self.config_path or "defaults"),
+                source=str(self.source or "defaults"),
                 warnings=list(self.config.warnings),
                 rejected=self.rejected,
             )
@@ -443,6 +448,7 @@ class Daemon:
             log.warning("config rejected: %s", self.rejected)
             return []
         self.rejected = ""
+        self.source = path
         if config == self.config:
             return []
         log.info("config read from %s", path or "defaults")
@@ -463,9 +469,14 @@ class Daemon:
             ("sweep", daemon.sweep_s, self._sweep),
             ("checkpoint", daemon.checkpoint_s, lambda: post(Checkpoint())),
             ("snapshot", self.config.memory.snapshot_interval_s, lambda: post(Poke("snapshot"))),
-            ("look", 60.0, lambda: post(Poke("look", tuple(self.keeper.look_at_all())))),
+            ("look", 60.0, self._look_at_all),
             ("expire archive", 3600.0, lambda: post(ExpireArchive())),
         ]
+
+    def _look_at_all(self) -> None:
+        """What a watch could have missed (one that polls sees whole seconds only)."""
+        self.mailbox.post(Poke("look", tuple(self.keeper.look_at_all())))
+        self.mailbox.post(Poke("config"))
 
     def _sweep(self) -> None:
         self.mailbox.post(liveness.look(self._watched))
