@@ -90,7 +90,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     home = find_home(given.home, os.environ)
     config_path = Path(given.check_config or given.config).absolute() if given.check_config or given.config else None
     try:
-        config, _ = found = read_config(home, config_path)
+        config, source = found = read_config(home, config_path)
     except BadConfig as error:
         for problem in error.problems:
             _say(problem)
@@ -105,7 +105,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         host.prepare(home)
         lock.take()
-        daemon = Daemon(home, config, config_path, VERSION)
+        daemon = Daemon(home, config, source, VERSION, config_path=config_path)
         # Whenever the loop lets go of the interpreter (each send, each sync), the writer of the files may hold
         # it for as long: at the usual 5 ms a batch of answers would wait for it ten times over.
         sys.setswitchinterval(0.0001)

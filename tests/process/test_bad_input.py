@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from milk_client import Ambiguous, Invalid, Milk, MilkError, NotFound, Refused, Tool, TooLarge, wire
+from milk_client import Ambiguous, Invalid, Milk, MilkError, NotFound, Tool, TooLarge, wire
 from running import Daemon, until
 
 MIB = 1 << 20

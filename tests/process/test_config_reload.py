@@ -1,0 +1,131 @@
+"""The config of a running daemon: bad ones refused at start and at reload, by SIGHUP and by a look at the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from running import Daemon, until
+
+BAD = {
+    "memory.prune_threshold": "[memory]\nprune_threshold = 0.9\n",
+    "memory.global_max": "[memory]\nglobal_max = -1\n",
+    "memory.session_half_life_days": "[memory]\nsession_half_life_days = nan\n",
+    "memory.promote_threshold": "[memory]\npromote_threshold = 1.5\n",
+    "memory.policy": '[memory]\npolicy = "by-mood"\n',
+    "memory.max_results": '[memory]\nmax_results = "five"\n',
+    "daemon.sweep_s": "[daemon]\nsweep_s = 60\n",
+    "daemon.checkpoint_s": "[daemon]\ncheckpoint_s = 16\n",
+    "milkd.toml": "[memory\n",
+}
+
+
+def results(daemon: Daemon) -> object:
+    """One knob that is in force."""
+    with daemon.tool() as tool:
+        return tool.config().values["memory"]["max_results"]
+
+
+@pytest.mark.parametrize("named", BAD)
+def test_a_bad_config_ends_the_start_with_status_2_and_names_the_key(daemon: Daemon, named: str) -> None:
+    daemon.write_config(BAD[named])
+    status, told = daemon.run()
+    assert status == 2
+    assert named in told and "Traceback" not in told
+    assert not daemon.memory.exists(), "nothing was made"
+
+
+def test_a_config_file_that_is_named_and_not_there_is_told(daemon: Daemon, base: Path) -> None:
+    status, told = daemon.run("--config", str(base / "none.toml"))
+    assert status == 2 and "none.toml" in told
+
+
+def test_sighup_reads_the_config_anew_and_a_bad_one_leaves_the_old_in_force(daemon: Daemon) -> None:
+    off = '[daemon]\nwatch = "off"\n[memory]\n'
+    daemon.write_config(off + "max_results = 3\n")
+    daemon.start()
+    assert results(daemon) == 3
+    daemon.write_config(off + "max_results = 4\n")
+    daemon.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    until(lambda: results(daemon) == 4)
+    daemon.write_config(off + "max_results = 6\nprune_threshold = 0.95\n")
+    daemon.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    until(lambda: any("prune_threshold" in line for line in daemon.status().health), what="status says why")
+    assert results(daemon) == 4
+    with daemon.tool() as tool:
+        assert "prune_threshold" in tool.config().rejected
+        for n in range(7):
+            tool.record(f"Bottle number {n} holds liquor b{n}")
+        assert len(tool.get("bottle")) == 4
+    daemon.write_config(off + "max_results = 6\n")
+    daemon.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    until(lambda: results(daemon) == 6)
+    assert not daemon.status().health
+    with daemon.tool() as tool:
+        assert len(tool.get("bottle")) == 6
+
+
+@pytest.mark.parametrize("watch", ["auto", "poll"])
+def test_a_change_of_the_file_is_noticed_without_a_signal(daemon: Daemon, watch: str) -> None:
+    how = f'[daemon]\nwatch = "{watch}"\n[memory]\n'
+    daemon.write_config(how + "max_results = 3\n")
+    daemon.start()
+    for n in (7, 8):  # twice: a watch on a file goes silent when the file is replaced
+        fresh = daemon.root / "fresh.toml"
+        fresh.write_text(how + f"max_results = {n}\n")
+        os.utime(fresh, (fresh.stat().st_mtime + n,) * 2)  # polling sees whole seconds only
+        fresh.rename(daemon.root / "milkd.toml")
+        until(lambda n=n: results(daemon) == n)
+    daemon.write_config(how + "max_results = -2\n")  # and written in place
+    until(lambda: any("max_results" in line for line in daemon.status().health))
+    assert results(daemon) == 8
+    (daemon.root / "milkd.toml").unlink()
+    until(lambda: results(daemon) == 5, what="without a file the defaults hold")
+    assert not daemon.status().health
+
+
+def test_a_config_given_by_name_elsewhere_is_watched_there(daemon: Daemon, base: Path) -> None:
+    folder = base / "etc"
+    folder.mkdir()
+    path = folder / "mine.toml"
+    path.write_text("[memory]\nmax_results = 2\n")
+    daemon.start("--config", str(path))
+    assert results(daemon) == 2
+    path.write_text("[memory]\nmax_results = 9\n")
+    until(lambda: results(daemon) == 9)
+
+
+def test_the_memory_block_of_an_existing_config_json_is_honoured_and_the_file_left_alone(daemon: Daemon) -> None:
+    text = json.dumps(
+        {
+            "model": "some-model",
+            "memory": {"decay_per_session": 0.9, "global_decay_per_session": 0.99, "max_results": 2},
+            "tools": ["shell"],
+        }
+    )
+    daemon.root.mkdir(mode=0o700)
+    (daemon.root / "config.json").write_text(text)
+    daemon.start()
+    assert results(daemon) == 2
+    with daemon.tool() as tool:
+        found = tool.config()
+        assert found.source.endswith("config.json")
+        (warning,) = found.warnings
+    assert "decay_per_session" in warning and "global_decay_per_session" in warning
+    assert (daemon.root / "config.json").read_text() == text
+    daemon.write_config("[memory]\nmax_results = 11\n")
+    until(lambda: results(daemon) == 11, what="milkd's own config goes first")
+
+
+def test_other_knobs_hold_from_now_on_and_change_nothing_that_was(daemon: Daemon) -> None:
+    daemon.write_config("[memory]\nreconfirm_boost = 0.05\n")
+    daemon.start()
+    with daemon.tool() as tool:
+        first = tool.record("Tests run on Fridays", producer="primary")
+        daemon.write_config("[memory]\nreconfirm_boost = 0.12\n")
+        until(lambda: tool.config().values["memory"]["reconfirm_boost"] == 0.12)
+        assert tool.show(first).percept.w_confirmed == pytest.approx(0.7, abs=1e-12)
+        assert tool.record("Tests run on Fridays").percept.w_confirmed >= 0.82 - 1e-12
