@@ -79,10 +79,12 @@ def test_a_change_of_the_file_is_noticed_without_a_signal(daemon: Daemon, watch:
         os.utime(fresh, (fresh.stat().st_mtime + n,) * 2)  # polling sees whole seconds only
         fresh.rename(daemon.root / "milkd.toml")
         until(lambda n=n: results(daemon) == n)
+    path = daemon.root / "milkd.toml"
     daemon.write_config(how + "max_results = -2\n")  # and written in place
+    os.utime(path, (path.stat().st_mtime + 20,) * 2)
     until(lambda: any("max_results" in line for line in daemon.status().health))
     assert results(daemon) == 8
-    (daemon.root / "milkd.toml").unlink()
+    path.unlink()
     until(lambda: results(daemon) == 5, what="without a file the defaults hold")
     assert not daemon.status().health
 
