@@ -152,10 +152,9 @@ class Daemon:
 
     # ------------------------------------------------------------ asking
 
-    def tool(self, **more: Any) -> Tool:
+    def tool(self, session: str = "s", **more: Any) -> Tool:
         """A person's tool on this home; starts nothing."""
-        more.setdefault("session", "s")
-        return Tool(home=self.root, autostart=False, run="", **more)
+        return Tool(session, home=self.root, autostart=False, run="", **more)
 
     def status(self) -> Statused:
         with self.tool() as tool:
