@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench soak clean
 
 run: $(STAMP)  ## a real sitting on a throw-away home: about a minute, checks its own claims
 	$(BIN)/python examples/sitting.py
@@ -20,6 +20,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)  ## latency and bytes at 1,000, 10,000 and 100,000 percepts, as ratios to bare pyzmq and fdatasync
 	$(BIN)/python tests/bench/bench.py
+
+soak: $(STAMP)  ## the daemon killed at random moments while agents write, for MILKD_SOAK_S seconds
+	MILKD_SOAK_S=$${MILKD_SOAK_S:-600} $(BIN)/python -m pytest -s tests/process/test_crashes.py -k random_moments
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
