@@ -77,6 +77,7 @@ def _begin_new(
     run = Run(run_id, session, role, process or chain[0], number, stamp(now.wall), tool=tool)
     store.put_lazy("run", run_id, run)
     store.clocks.hear(run, now)
+    store.note_heard_of(run_id)
     Change(store, now, str, run).tell("attached", session=session, detail=f"pid {run.process.pid} as {role}")
     return run
 

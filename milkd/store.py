@@ -17,7 +17,7 @@ from milk_client.wire import Event, SeenLine
 from msgspec.structs import replace
 
 from milkd.cells import Effect, FileExtra, PassMark, Remembered, Table
-from milkd.clocks import Clocks
+from milkd.clocks import Clocks, Heard
 from milkd.config import Memory
 from milkd.ids import Prefixes
 from milkd.rules import weight
@@ -189,8 +189,9 @@ class Store(Present):
                 else:
                     self.clocks.set_reading(key, value)
             elif table == "heard":
-                if key in self.clocks.heard:
-                    self.clocks.heard[key].request_boot = value
+                run = self.clocks.runs.get(key)
+                if run is not None and run.live:
+                    self.clocks.heard.setdefault(key, Heard(value)).request_boot = value
             elif table == "meta" and key == "event":
                 self.event = max(self.event, int(value))
             else:
@@ -198,8 +199,13 @@ class Store(Present):
 
     def note_heard(self) -> None:
         """Write down when each live run was last heard (silence goes on over a restart, M6)."""
-        for run_id, heard in self.clocks.heard.items():
-            self._lazy["heard", run_id] = heard.request_boot
+        for run_id in self.clocks.heard:
+            self.note_heard_of(run_id)
+
+    def note_heard_of(self, run_id: str) -> None:
+        """Write down when a live run was last heard: after the run itself, so that a replay knows whom it means."""
+        self._lazy.pop(("heard", run_id), None)
+        self._lazy["heard", run_id] = self.clocks.heard[run_id].request_boot
 
     def _flush_lazy(self) -> None:
         if self._lazy:

@@ -41,17 +41,23 @@ def words(number: int) -> str:
     return letters + "k"
 
 
-def stream(milk: Milk, ledger: str, count: int, tag: int) -> int:
-    """Record distinct facts; a line in the ledger before each request and one after its answer."""
+def stream(milk: Milk, ledger: str, count: int, tag: int, rich: bool) -> int:
+    """Record distinct facts; a line in the ledger before each request and one after its answer.
+
+    ``rich``: some are said two or three times, some are the user's, and a turn now and then promotes those.
+    """
     with Path(ledger).open("a") as file:
         for n in range(count):
             number = tag * 1_000_000 + n
             content = f"{words(number)} {words(number + 7_000_003)} {words(number + 13_000_027)}"
-            file.write(f"asked {content}\n")
-            file.flush()
-            done = milk.record(content)
-            file.write(f"answered {content} {done.id}\n")
-            file.flush()
+            for _ in range(1 + n % 3 if rich else 1):
+                file.write(f"asked {content}\n")
+                file.flush()
+                done = milk.record(content, producer="user" if rich and n % 7 == 3 else "primary")
+                file.write(f"answered {content} {done.id}\n")
+                file.flush()
+            if rich and n % 10 == 9:
+                milk.turn()
     return count
 
 
@@ -115,7 +121,7 @@ def obey(line: dict[str, Any]) -> Any:
         case "shell":
             return shell(line["text"])
         case "stream":
-            return stream(known[who], line["ledger"], line["count"], line["tag"])
+            return stream(known[who], line["ledger"], line["count"], line["tag"], line.get("rich", False))
         case "load":
             return load(**more)
         case "session":
