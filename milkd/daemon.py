@@ -39,6 +39,7 @@ log = logging.getLogger("milkd")
 
 _PEERS_KEPT = 4096
 _NOTES_KEPT = 20
+_LAST_SETS = 3
 # macOS: CLOCK_MONOTONIC there goes on in suspend, CLOCK_UPTIME_RAW does not.
 _MONO = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -134,6 +135,9 @@ class Daemon:
         if self._died:
             log.error("stopped, because %s", self._died)
             return 1
+        if "files" in self.keeper.health:
+            log.error("stopped, but %s", self.keeper.health["files"])
+            return 1
         log.info("stopped")
         return 0
 
@@ -155,10 +159,17 @@ class Daemon:
         host.notify("STOPPING=1")
         self._side.stop()
         now = read_clocks()
-        self._batch([], [Checkpoint()])
-        self.keeper.close(_date(now), now.boot)
-        for waiting in self._waiting:
-            self.transport.send(waiting.address, wire.encode(waiting.answer))
+        self.keeper.end_writer()
+        pending: list[Internal] = [one for item in self.mailbox.take() for one in self._poked(item)]
+        pending.append(Checkpoint())
+        for _ in range(_LAST_SETS):  # an edit by hand that a set met on its way belongs into another
+            self._batch([], pending)
+            done, edits = self.keeper.write_last(_date(now), now.boot)
+            self._release(done)
+            pending = list(edits)
+            if not pending:
+                break
+        self.keeper.close()
         self.transport.publish(wire.Event(kind="stopping", at=stamp(now.wall), number=self.store.event))
         self.transport.close()
         self.home.endpoint.unlink(missing_ok=True)
@@ -427,8 +438,9 @@ class Daemon:
 
     def _release(self, done: SnapshotDone) -> None:
         """The files are written (or not): answers that waited for them leave."""
-        ready = [w for w in self._waiting if w.generation <= done.cut.generation]
-        self._waiting = [w for w in self._waiting if w.generation > done.cut.generation]
+        # After a failure nobody knows when the next set comes: all hear of it now.
+        ready = [w for w in self._waiting if done.error or w.generation <= done.cut.generation]
+        self._waiting = [w for w in self._waiting if w not in ready]
         for waiting in ready:
             answer = waiting.answer
             if done.error is not None and isinstance(waiting.request, wire.Forget | wire.Flush):

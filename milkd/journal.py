@@ -114,8 +114,12 @@ class Journal:
         begin = kept[0][1] if kept else self.end
         tail = os.pread(self._descriptor, self.end - begin, begin)
         fresh = self.path.with_name(self.path.name + ".new")
-        self._start_file(fresh, tail)
-        os.replace(fresh, self.path)
+        try:
+            self._start_file(fresh, tail)
+            os.replace(fresh, self.path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
         sync_folder(self.path.parent)
         os.close(self._descriptor)
         self._open(self.path)
@@ -202,14 +206,15 @@ def _record_at(data: bytes, offset: int) -> tuple[int, list[Effect], int] | None
 
 def _next_record(data: bytes, offset: int, last: int) -> int | None:
     """Where a whole record stands after damage: found by the sequence numbers that may come next."""
-    if not any(data[offset:]):
-        return None
+    # What was never written is zeros; a torn last record leaves little before them to search.
+    end = len(data.rstrip(b"\0")) + 1
     for number in range(last + 1, last + 1001):
-        at = data.find(struct.pack("<Q", number), offset)
+        packed = struct.pack("<Q", number)
+        at = data.find(packed, offset, end)
         while at >= 0:
             if at - 8 >= offset and _record_at(data, at - 8) is not None:
                 return at - 8
-            at = data.find(struct.pack("<Q", number), at + 1)
+            at = data.find(packed, at + 1, end)
     return None
 
 

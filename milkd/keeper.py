@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from milk_client.paths import Home
+from milk_client.errors import Invalid
+from milk_client.paths import Home, check_session
 from msgspec import Struct
 
 from milkd import registry, shapes
@@ -78,8 +79,10 @@ class Keeper:
         self._unreadable: dict[str, float] = {}
         self._again = False
         self._busy = False
+        self._ended = False
         self._scrub: list[tuple[str, str]] = []
         self._compact = False
+        """Whether the journal is to begin anew with the next set, however short it is."""
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_loop, name="milkd-writer", daemon=True)
 
@@ -90,6 +93,7 @@ class Keeper:
         loaded = load(self.store, self.files, self.journal, date)
         self.generation = loaded.generation
         self.notes += loaded.notes
+        self._compact = loaded.damaged
         for n, problem in enumerate(loaded.problems):
             self.health[f"load {n}"] = problem
         for (scope, generation), parsed in loaded.bases.items():
@@ -97,11 +101,19 @@ class Keeper:
         self._writer.start()
         return loaded
 
-    def close(self, date: str, boot_s: float) -> None:
-        """The final snapshot, in this thread; then nothing is pending."""
+    def end_writer(self) -> None:
+        """Wait for the writer thread to end; what it has to tell is then in the mailbox."""
+        self._ended = True
         self._orders.put(None)
         self._writer.join()
-        self._finish(self._do(_Order(self._cut(boot_s), self._take_scrub())), date)
+
+    def write_last(self, date: str, boot_s: float) -> tuple[SnapshotDone, list[Edited]]:
+        """A set in this thread, after `end_writer`; with edits that came to light and are not in it."""
+        done = self._do(_Order(self._cut(boot_s), self._take_scrub()))
+        return done, self._finish(done, date)
+
+    def close(self) -> None:
+        """Nothing more is written."""
         self.journal.close()
 
     # ------------------------------------------------------------ journal
@@ -124,9 +136,9 @@ class Keeper:
 
     def want_files(self, boot_s: float) -> int:
         """Have the files hold the present; returns the generation to wait for, 0 where they do already."""
-        if not self.store.dirty and not self._scrub:
+        if not self.store.dirty and not self._scrub and not self._compact:
             return self.generation if self._busy else 0
-        if self._busy:
+        if self._busy or self._ended:
             self._again = True
             return self.generation + 1
         self._start(boot_s)
@@ -144,8 +156,8 @@ class Keeper:
         self._busy = False
         edits = self._finish(done, date)
         edits += self.look((), date, boot_s)
-        if self._again and done.error is None:
-            self._again = False
+        again, self._again = self._again and done.error is None and not self._ended, False
+        if again:
             self._start(boot_s)
         return edits
 
@@ -184,7 +196,7 @@ class Keeper:
             return []
         self.health.pop("files", None)
         self.snapshot_bytes += sum(done.written.sizes.values())
-        self._tidy_journal(done.cut.state.journal)
+        self._tidy_journal(done)
         edits = []
         for name, data in done.written.edits:
             edited = self._read_edit(name, data, date)
@@ -192,15 +204,18 @@ class Keeper:
                 edits.append(edited)
         return edits
 
-    def _tidy_journal(self, covered: int) -> None:
+    def _tidy_journal(self, done: SnapshotDone) -> None:
         if not self._compact and self.journal.end < self.journal_max_bytes:
             return
         begin = time.perf_counter()
         try:
-            self.journal.compact(covered)
+            self.journal.compact(done.cut.state.journal)
             self._compact = False
+            self.health.pop("compaction", None)
         except OSError as error:
-            self.health["journal"] = f"the journal could not be compacted ({error.strerror}); it goes on growing"
+            self.health["compaction"] = f"the journal could not be compacted ({error.strerror}); it goes on growing"
+            if done.scrub:
+                done.error = error  # it still holds what was to be forgotten
         self.sync_s += time.perf_counter() - begin
 
     def _write_loop(self) -> None:
@@ -227,11 +242,13 @@ class Keeper:
         edits = []
         wanted, self._unseen = {*names, *self._unseen}, set()
         for name in sorted(wanted):
+            if not _is_ours(name.removesuffix(".json")):
+                continue
             if self.files.missing(name):
                 self.store.dirty.add(name.removesuffix(".json"))
                 self.notes.append(f"{name} was removed by another hand; it is written anew")
                 continue
-            data = self.files.edited(name)
+            data = self._changed(name)
             if data is None:
                 self._unreadable.pop(name, None)
                 continue
@@ -244,6 +261,14 @@ class Keeper:
             if edited is not None:
                 edits.append(edited)
         return edits
+
+    def _changed(self, name: str) -> bytes | None:
+        """The bytes of a file that another hand changed, if it did and they can be read."""
+        try:
+            return self.files.edited(name)
+        except OSError as error:
+            self.health[f"edit {name}"] = f"{name} was changed by another hand and cannot be read ({error.strerror})"
+            return None
 
     def unreadable(self) -> list[str]:
         """Files that somebody is still writing, to be looked at again."""
@@ -263,7 +288,7 @@ class Keeper:
         try:
             theirs = shapes.parse(data)
             _check_keys(data)
-        except (NotAFile, ValueError) as error:
+        except (NotAFile, ValueError, RecursionError) as error:
             self._refuse(name, data, date, f"is not valid ({error})")
             return None
         if theirs.wrong:
@@ -278,10 +303,26 @@ class Keeper:
         return Edited(scope, theirs, base.parsed())
 
     def _refuse(self, name: str, data: bytes, date: str, why: str) -> None:
-        path = registry.set_aside(self.home.memory, name, data, date)
+        forgotten = [key.removeprefix("forgotten:") for key in self.store.meta if key.startswith("forgotten:")]
+        try:
+            path = registry.set_aside(self.home.memory, name, registry.scrubbed(data, forgotten), date)
+        except OSError as error:
+            self.health[f"edit {name}"] = f"{name} was changed by another hand, {why}, and is lost ({error.strerror})"
+            return
         self.health[f"edit {name}"] = (
             f"{name} was changed by another hand and {why}; kept as memory/{path.relative_to(self.home.memory)}"
         )
+
+
+def _is_ours(scope: str) -> bool:
+    """Whether a file of that stem is one of the set; any other program's is left alone."""
+    if scope in registry.OWN_NAMES:
+        return True
+    try:
+        check_session(scope)
+    except Invalid:
+        return False
+    return True
 
 
 def _parses(data: bytes) -> bool:

@@ -37,6 +37,8 @@ class Loaded(Struct):
     problems: list[str]
     bases: dict[tuple[str, int], Parsed]
     foreign: bool
+    damaged: bool = False
+    """The journal was: a copy is set aside, and the next set of files lets it begin anew."""
 
 
 class _Loader:
@@ -49,6 +51,8 @@ class _Loader:
         self.bases: dict[tuple[str, int], Parsed] = {}
         self.generation = 0
         self.waiting: list[tuple[Link, str]] = []
+        self.changed: dict[str, bytes] = {}
+        """Files that somebody changed while no daemon ran."""
 
     def aside(self, name: str, data: bytes, why: str) -> None:
         path = registry.set_aside(self.files.memory, name, data, self.date)
@@ -118,6 +122,7 @@ class _Loader:
             return
         self.check_format(file, parsed.own)
         if expected and expected.get(file, "") != self.files.hashes[file]:
+            self.changed[file] = data
             self.notes.append(f"{file} was changed while milkd was not running: taken in as it is")
         self.wrongs(file, parsed.wrong)
         self.bases[name, parsed.own.generation] = parsed
@@ -212,13 +217,14 @@ def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
         loader.scope(name, state.files)
     loader.archive()
     loader.edges()
-    _replay(store, loader, journal, state.journal)
+    damaged = _replay(store, loader, journal, state.journal)
     journal.next_number = max(journal.next_number, state.journal + 1)
     store.settle()
-    return Loaded(loader.generation, loader.notes, loader.problems, loader.bases, foreign)
+    return Loaded(loader.generation, loader.notes, loader.problems, loader.bases, foreign, damaged)
 
 
-def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> None:
+def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> bool:
+    """Bring the store to what the journal says; returns whether the journal is damaged."""
     replayed: Replayed = journal.read()
     if replayed.problem:
         data = journal.path.read_bytes()
@@ -227,7 +233,10 @@ def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> No
     for effects in fresh:
         store.replay(effects)
     if fresh:
+        for file, edited in loader.changed.items():
+            loader.aside(file, edited, "was changed after a crash; what the crash had left to be written went first")
         loader.notes.append(f"recovered {len(fresh)} record(s) from the journal")
+    return bool(replayed.problem)
 
 
 def _keep_foreign(memory: Path, date: str) -> bool:

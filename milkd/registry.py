@@ -102,14 +102,16 @@ def scrub(memory: Path, ids: Iterable[str], contents: Iterable[str]) -> int:
     changed = 0
     for path in keepsakes(memory):
         data = path.read_bytes()
-        clean = _scrubbed(data, wanted, texts)
+        clean = scrubbed(data, wanted, texts)
         if clean != data:
             replace_file(path, clean)
             changed += 1
     return changed
 
 
-def _scrubbed(data: bytes, ids: set[str], texts: set[str]) -> bytes:
+def scrubbed(data: bytes, forgotten: Iterable[str], contents: Iterable[str] = ()) -> bytes:
+    """A file's bytes without the percepts of those ids and without those contents."""
+    ids, texts = set(forgotten), set(contents)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

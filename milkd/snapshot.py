@@ -139,8 +139,20 @@ class Files:
     # ------------------------------------------------------------ writing
 
     def write(self, cut: Cut) -> Written:
-        """Write a set. Raises OSError, with the old set in place. Off the core thread."""
-        memory = self.memory
+        """Write a set. Raises OSError, with the old set in place and no half one left. Off the core thread."""
+        try:
+            hashes, sizes = self._write_beside(cut)
+        except OSError:
+            # Half a set takes room and holds content that `forget` could not reach.
+            for leftover in self.memory.glob(f".*.{cut.generation}.tmp"):
+                leftover.unlink(missing_ok=True)
+            raise
+        edits = self._rename(cut)
+        self.hashes.update(hashes)
+        return Written(cut, hashes, sizes, edits)
+
+    def _write_beside(self, cut: Cut) -> tuple[dict[str, str], dict[str, int]]:
+        """Each file beside its target, then the mark: from now on the set is wholly new. Hashes and sizes."""
         hashes: dict[str, str] = {}
         sizes: dict[str, int] = {}
         for name, pieces in self._documents(cut):
@@ -154,7 +166,12 @@ class Files:
         sizes["state.json"] = registry.write_file(self._temporary("state.json", cut.generation), [state])
         hashes["state.json"] = hashlib.sha256(state).hexdigest()
         mark = {"generation": cut.generation, "files": hashes, "removed": [f"{n}.json" for n in cut.removed]}
-        registry.replace_file(memory / registry.SET_MARK, msgspec.json.encode(mark))
+        registry.replace_file(self.memory / registry.SET_MARK, msgspec.json.encode(mark))
+        return hashes, sizes
+
+    def _rename(self, cut: Cut) -> list[tuple[str, bytes]]:
+        """Each file into place; returns edits that stood there unseen."""
+        memory = self.memory
         edits = [edit for name in self._order(cut) if (edit := self._put(name, cut.generation))]
         for name in cut.removed:
             _target(memory / f"{name}.json").unlink(missing_ok=True)
@@ -162,8 +179,7 @@ class Files:
         sync_folder(memory)
         (memory / registry.SET_MARK).unlink()
         sync_folder(memory)
-        self.hashes.update(hashes)
-        return Written(cut, hashes, sizes, edits)
+        return edits
 
     def _documents(self, cut: Cut) -> Iterator[tuple[str, Iterator[bytes]]]:
         at = cut.at
@@ -242,10 +258,10 @@ class Files:
         return data
 
     def edited(self, name: str) -> bytes | None:
-        """A file's bytes if they are not what milkd wrote or read last; None otherwise."""
+        """A file's bytes if they are not what milkd wrote or read last; None otherwise. Raises OSError."""
         target = _target(self.memory / name)
         try:
-            if _identity(target) == self._marks.get(name):
+            if _identity(target) == self._marks.get(name) or not target.is_file():
                 return None
             data = target.read_bytes()
         except FileNotFoundError:
