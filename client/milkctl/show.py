@@ -100,23 +100,21 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
-_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def span(seconds: float) -> str:
-    """A length of time in words, in its two largest units at most."""
-    for number, (unit, name) in enumerate(_UNITS):
-        if seconds >= unit:
-            whole, rest = divmod(seconds, unit)
-            told = count(int(whole), name)
-            if number + 1 < len(_UNITS) and whole < 10:
-                smaller, its_name = _UNITS[number + 1]
-                if rest >= smaller:
-                    told += f" {count(int(rest // smaller), its_name)}"
-            return told
-    if seconds >= 1:
-        return count(int(seconds), "second")
-    return "less than a second" if seconds > 0 else "none"
+    """A length of time in words, rounded to the last unit told: two units at most, one from ten of it up."""
+    if seconds < 1:
+        return "less than a second" if seconds > 0 else "none"
+    for (unit, name), (smaller, its_name) in zip(_UNITS, (*_UNITS[1:], _UNITS[-1]), strict=True):
+        told_to = unit if seconds >= 10 * unit else smaller
+        rounded = round(seconds / told_to) * told_to
+        if rounded >= unit:
+            break
+    whole, rest = divmod(rounded, unit)
+    told = count(whole, name)
+    return f"{told} {count(rest // smaller, its_name)}" if rest else told
 
 
 def ago(stamp: str, now: float) -> str:
@@ -134,8 +132,8 @@ def ago(stamp: str, now: float) -> str:
         return "just now"
     for unit, name in _UNITS:
         if seconds >= unit:
-            return f"{count(int(seconds // unit), name)} ago"
-    return f"{int(seconds)} seconds ago"
+            break
+    return f"{count(int(seconds // unit), name)} ago"
 
 
 def clock_time(stamp: str) -> str:
