@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from milkd.rules.percept import GLOBAL, Now
 
-Ending = Literal["", "detached", "died", "silent"]
+Ending = Literal["detached", "died", "silent"]
 
 
 class Process(Struct, frozen=True, array_like=True):
@@ -35,7 +35,7 @@ class Run(Struct, frozen=True, array_like=True):
     process: Process
     sitting: int
     began_at: str
-    ended: Ending = ""
+    ended: Ending | Literal[""] = ""
     ended_boot: float = 0.0
     tool: bool = False
     """Begun for another process (hooks): its requests come from elsewhere."""

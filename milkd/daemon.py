@@ -104,6 +104,7 @@ class Daemon:
         self._peers: dict[bytes, tuple[int, Peer]] = {}
         self._waiting: list[_Waiting] = []
         self._watched: frozenset[Process] = frozenset()
+        self._told_health: dict[str, str] = {}
         self._stopping = False
         self._died = ""
         self._side = SideThread(self._jobs(), self._watch, self._side_died)
@@ -170,7 +171,7 @@ class Daemon:
             if not pending:
                 break
         self.keeper.close()
-        self.transport.publish(wire.Event(kind="stopping", at=stamp(now.wall), number=self.store.event))
+        self._announce("stopping")
         self.transport.close()
         self.home.endpoint.unlink(missing_ok=True)
         self.mailbox.close()
@@ -225,7 +226,15 @@ class Daemon:
             else:
                 one.answer = self._apply(one.request, one.peer, one.now)
 
+    def _announce(self, kind: wire.EventKind, detail: str = "") -> None:
+        """Tell those who watch of the daemon itself."""
+        at = stamp(read_clocks().wall)
+        self.transport.publish(wire.Event(kind=kind, at=at, number=self.store.event, detail=detail))
+
     def _tell(self) -> None:
+        if self.keeper.health != self._told_health:
+            self._told_health = dict(self.keeper.health)
+            self._announce("health", "; ".join(self._told_health.values()) or "good again")
         events, self.store.events = self.store.events, []
         for event in events:
             self.transport.publish(event)
@@ -456,14 +465,18 @@ class Daemon:
         try:
             config, path = read_config(self.home, self.config_path)
         except BadConfig as error:
-            self.rejected = "; ".join(error.problems)
-            log.warning("config rejected: %s", self.rejected)
+            why = "; ".join(error.problems)
+            if why != self.rejected:
+                self.rejected = why
+                log.warning("config rejected: %s", why)
+                self._announce("config", f"rejected: {why}")
             return []
         self.rejected = ""
         self.source = path
         if config == self.config:
             return []
         log.info("config read from %s", path or "defaults")
+        self._announce("config", f"read from {path or 'defaults'}")
         for warning in config.warnings:
             log.warning("%s", warning)
         self.config = config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -89,11 +90,12 @@ def write_endpoint(home: Home, version: str) -> None:
 
 
 def notify(message: str) -> None:
-    """Tell the service manager (sd_notify), where there is one."""
+    """Tell the service manager (sd_notify), where there is one; one that does not listen is no reason to stop."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as peer:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer, contextlib.suppress(OSError):
+        peer.setblocking(False)
         peer.connect("\0" + address[1:] if address.startswith("@") else address)
         peer.send(message.encode())
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from milk_client.errors import Refused
-from milk_client.wire import NOT_IDLE, Edge, Event, PerceptRecord, Reason, Relation
+from milk_client.wire import NOT_IDLE, Edge, Event, EventKind, PerceptRecord, Reason, Relation
 from msgspec.structs import replace
 
 from milkd.clocks import Run
@@ -37,7 +37,7 @@ class Change:
             self._event = self.store.next_event()
         return self._event
 
-    def tell(self, kind: str, held: Held | None = None, *, detail: str = "", session: str = "") -> None:
+    def tell(self, kind: EventKind, held: Held | None = None, *, detail: str = "", session: str = "") -> None:
         """Note an event for those who watch; it leaves when the change is on disk."""
         self.store.events.append(
             Event(
@@ -112,12 +112,21 @@ def leave_engram(change: Change, engram_id: str) -> None:
         change.store.put("engram", engram_id, None)
 
 
+_TOLD: dict[Reason, EventKind] = {
+    "pruned": "pruned",
+    "stale": "archived",
+    "evicted": "evicted",
+    "superseded": "superseded",
+    "summarised": "archived",
+}
+
+
 def send_to_archive(change: Change, held: Held, reason: Reason, successor: str = "") -> Gone:
     """Let a percept go, so that it can come back (M4). Its edges are out of force from now on (M19)."""
     gone = Gone(held=held, reason=reason, at=change.stamp, at_ts=change.now.wall, successor=successor)
     change.store.put("percept", held.id, None)
     change.store.put("archive", held.id, gone)
-    change.tell({"stale": "archived", "summarised": "archived"}.get(reason, reason), held, detail=reason)
+    change.tell(_TOLD[reason], held, detail=reason)
     return gone
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from milk_client.errors import Invalid, NotFound, Refused, TooLarge
 from milk_client.wire import Outcome, PerceptRecord, Producer, Record
@@ -247,7 +247,7 @@ def _restate(change: Change, caller: Caller, statement: _Statement, match: _Matc
         _refuse_agent(statement.producer, held, "make core")
     if makes_core:
         check_core_room(store)
-    outcome: Outcome = "reinforced"
+    outcome: Literal["reinforced", "restored"] = "reinforced"
     if match.gone is not None:
         held, outcome = revive(change, match.gone), "restored"
     elif not store.lives(held):  # not yet swept, but archived to everybody who looks (M9)

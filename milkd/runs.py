@@ -106,7 +106,7 @@ def end(store: Store, run: Run, how: Ending, now: Now, new_id: Callable[[], str]
     change = Change(store, now, new_id, run)
     report = run_pass(change, run.session, sitting_of(store, run))
     store.put_lazy("run", run.id, replace(run, ended=how, ended_boot=now.boot))
-    change.tell({"silent": "silent", "died": "died"}.get(how, "detached"), session=run.session)
+    change.tell(how, session=run.session)
     if how == "silent":
         others = [other for other in store.clocks.live_runs() if other.sitting == run.sitting]
         sitting = sitting_of(store, run)

@@ -35,6 +35,31 @@ Outcome = Literal["new", "reinforced", "restored"]
 Scope = Literal["", "global", "session"]
 """Which percepts to list; "" = both."""
 Part = Literal["percepts", "edges", "engrams", "archive"]
+EventKind = Literal[
+    "attached",
+    "detached",
+    "died",
+    "silent",
+    "recorded",
+    "reinforced",
+    "restored",
+    "superseded",
+    "promoted",
+    "pruned",
+    "archived",
+    "evicted",
+    "forgotten",
+    "edited",
+    "pinned",
+    "unpinned",
+    "linked",
+    "unlinked",
+    "pass",
+    "config",
+    "health",
+    "stopping",
+]
+"""What this version tells of; a newer daemon may tell of more."""
 
 # ---------------------------------------------------------------- nouns
 
@@ -561,7 +586,7 @@ class SeenLine(Struct, kw_only=True, omit_defaults=True):
 
 
 class SessionLine(Struct, kw_only=True, omit_defaults=True):
-    """One session. ``idle`` in seconds of wall clock since anything of it was last asked."""
+    """One session of ``sessions``; ``clock_s`` in running seconds (M6)."""
 
     session: str
     percepts: int
@@ -675,9 +700,7 @@ class Event(Struct, kw_only=True, omit_defaults=True):
     """Something that happened, as published (PUB, topic = ``kind``). Never sent before it is on disk."""
 
     kind: str
-    """attached, detached, died, silent, recorded, reinforced, restored, superseded, promoted, pruned,
-    archived, evicted, forgotten, edited, pinned, unpinned, linked, unlinked, pass, config, health,
-    stopping"""
+    """An `EventKind`, or one of a newer daemon."""
     at: str
     number: int
     session: str = ""

@@ -107,14 +107,13 @@ def span(seconds: float) -> str:
     """A length of time in words, rounded to the last unit told: two units at most, one from ten of it up."""
     if seconds < 1:
         return "less than a second" if seconds > 0 else "none"
-    for (unit, name), (smaller, its_name) in zip(_UNITS, (*_UNITS[1:], _UNITS[-1]), strict=True):
+    finer = (*_UNITS[1:], _UNITS[-1])
+    for (unit, name), (smaller, its_name) in zip(_UNITS, finer, strict=True):
         told_to = unit if seconds >= 10 * unit else smaller
-        rounded = round(seconds / told_to) * told_to
-        if rounded >= unit:
-            break
-    whole, rest = divmod(rounded, unit)
-    told = count(whole, name)
-    return f"{told} {count(rest // smaller, its_name)}" if rest else told
+        whole, rest = divmod(round(seconds / told_to) * told_to, unit)
+        if whole:
+            return count(whole, name) + (f" {count(rest // smaller, its_name)}" if rest else "")
+    return count(round(seconds), "second")
 
 
 def ago(stamp: str, now: float) -> str:
@@ -130,9 +129,7 @@ def ago(stamp: str, now: float) -> str:
         return f"on {then.astimezone():%Y-%m-%d}"
     if seconds < 5:
         return "just now"
-    for unit, name in _UNITS:
-        if seconds >= unit:
-            break
+    unit, name = next((unit, name) for unit, name in _UNITS if seconds >= unit)
     return f"{count(int(seconds // unit), name)} ago"
 
 
