@@ -471,9 +471,9 @@ class Daemon:
                 log.warning("config rejected: %s", why)
                 self._announce("config", f"rejected: {why}")
             return []
-        self.rejected = ""
+        mended, self.rejected = bool(self.rejected), ""
         self.source = path
-        if config == self.config:
+        if config == self.config and not mended:
             return []
         log.info("config read from %s", path or "defaults")
         self._announce("config", f"read from {path or 'defaults'}")

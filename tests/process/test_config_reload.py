@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from milk_client.events import Events
 from running import Daemon, until
 
 BAD = {
@@ -36,6 +37,28 @@ def test_a_bad_config_ends_the_start_with_status_2_and_names_the_key(daemon: Dae
     assert status == 2
     assert named in told and "Traceback" not in told
     assert not daemon.memory.exists(), "nothing was made"
+
+
+def test_those_who_watch_hear_of_the_config_and_of_health(daemon: Daemon) -> None:
+    daemon.write_config("[memory]\nmax_results = 3\n")
+    daemon.start()
+    with daemon.tool() as tool, Events(tool.welcome.events) as events:
+
+        def heard_something() -> bool:
+            tool.record("A subscription needs a moment to reach the daemon")
+            return events.next(0.05) is not None
+
+        until(heard_something)
+
+        def hear(kind: str) -> str:
+            return until(lambda: next((e.detail for e in iter(lambda: events.next(0.1), None) if e.kind == kind), ""))
+
+        daemon.write_config("[memory]\nmax_results = -3\n")
+        assert "max_results" in hear("config")
+        daemon.write_config("[memory]\nmax_results = 3\n")
+        assert "milkd.toml" in hear("config")
+        (daemon.memory / "global.json").write_text("{not json")
+        assert "global.json" in hear("health")
 
 
 def test_a_config_file_that_is_named_and_not_there_is_told(daemon: Daemon, base: Path) -> None:
