@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from milk_client import wire
-from milk_client.errors import Invalid, MilkError, NotFound, UnknownRun, VersionMismatch
+from milk_client.errors import Invalid, MilkError, NotFound, Overloaded, UnknownRun, VersionMismatch
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,6 +31,10 @@ from milkd.store import Store
 
 MAX_TEXT_BYTES = 100_000
 """Of a query, prompt or pattern: more is a mistake, and would hold the loop."""
+
+
+UNACKNOWLEDGED_MAX = 1024
+"""Outcomes kept for one client; more come only of one that acknowledges nothing."""
 
 
 class Peer(Struct, frozen=True):
@@ -186,6 +190,11 @@ class Service:
         if kept is None:
             if any(request.id < other.ack for other in mine.values()):
                 raise Invalid("id: this request was acknowledged already; a late copy is not done", field="id")
+            if len(mine) >= UNACKNOWLEDGED_MAX and sum(n >= request.ack for n in mine) >= UNACKNOWLEDGED_MAX:
+                raise Overloaded(
+                    f"{UNACKNOWLEDGED_MAX} changes of this client are not acknowledged",
+                    hint="Send `ack` with each request: the number below which all have been answered.",
+                )
             return None
         answer: wire.Answer
         if isinstance(request, wire.Record):
