@@ -66,8 +66,9 @@ def test_a_torn_end_loses_only_what_was_not_answered(tmp_path: Path, groups: lis
     """Cut off, or zeros from anywhere on: the whole records before it are there and nothing is called damaged."""
     whole, ends = written(tmp_path / "journal", groups)
     cut = data.draw(st.integers(0, ends[-1]))
-    expected = [group for group, end in zip(groups, ends, strict=True) if end <= cut]
     for torn in (whole[:cut], whole[:cut] + b"\0" * (len(whole) - cut)):
+        # A record that ends in zeros is whole when zeros are what was torn off.
+        expected = [group for group, end in zip(groups, ends, strict=True) if torn[:end] == whole[:end]]
         replayed = scan(torn)
         assert [group for _, group in replayed.records] == expected
         if cut >= 16:
