@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,18 +19,18 @@ import psutil
 import zmq
 from milk_client import wire
 from milk_client.errors import Invalid, MilkError, Overloaded, StorageFull, TooLarge, VersionMismatch
-from milk_client.paths import Home
 from msgspec import Struct
 from msgspec.structs import replace
 
-from milkd import host, liveness, registry, runs, watching
+from milkd import host, liveness, registry, runs
 from milkd.clocks import Process
-from milkd.config import BadConfig, Config, parse, parse_legacy, shown
+from milkd.config import shown
 from milkd.edits import Edited
-from milkd.jobs import Job, SideThread
 from milkd.keeper import SMALL, Keeper, SnapshotDone
 from milkd.rules.percept import GLOBAL, Now, stamp
-from milkd.service import Checkpoint, ExpireArchive, Identity, Internal, Peer, Retune, Service, fault
+from milkd.service import Checkpoint, Identity, Internal, Peer, Retune, Service, fault
+from milkd.settings import Settings
+from milkd.sidework import Poke, SideWork
 from milkd.store import Store
 from milkd.transport import Incoming, Transport
 
@@ -43,14 +42,6 @@ _LAST_SETS = 3
 # macOS: CLOCK_MONOTONIC there goes on in suspend, CLOCK_UPTIME_RAW does not.
 _MONO = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-class Poke(Struct, frozen=True):
-    """From a job or a signal: something to do that is not a change by itself."""
-
-    what: str
-    names: tuple[str, ...] = ()
-    text: str = ""
 
 
 class _Asked(Struct):
@@ -80,25 +71,21 @@ def read_clocks() -> Now:
 class Daemon:
     """A daemon on one home; `run` returns when it has stopped cleanly."""
 
-    def __init__(
-        self, home: Home, config: Config, source: Path | None, version: str, *, config_path: Path | None = None
-    ) -> None:
-        self.home = home
-        self.config = config
-        self.source = source
-        """The file that the config in force came from; None = no file, the defaults."""
-        self.config_path = config_path
-        """The file that the user named."""
+    def __init__(self, settings: Settings, version: str) -> None:
+        self.settings = settings
+        self.home = settings.home
         self.version = version
-        self.rejected = ""
         self.started = read_clocks()
         self.mailbox = host.Mailbox()
+        config = settings.config
         self.store = Store(config.memory)
         limit = config.daemon.max_message_bytes
-        identity = Identity(version, os.getpid(), str(home.root), uuid.uuid4().hex, f"ipc://{home.events}", limit)
+        identity = Identity(
+            version, os.getpid(), str(self.home.root), uuid.uuid4().hex, f"ipc://{self.home.events}", limit
+        )
         self.service = Service(self.store, identity, lambda: str(uuid.uuid4()))
-        self.keeper = Keeper(home, self.store, self.mailbox.post, config.daemon.journal_max_mb << 20)
-        self.transport = Transport(home.socket, home.events, limit)
+        self.keeper = Keeper(self.home, self.store, self.mailbox.post, config.daemon.journal_max_mb << 20)
+        self.transport = Transport(self.home.socket, self.home.events, limit)
         self.faults: Counter[str] = Counter()
         self.loop_max_ms = 0.0
         self._peers: dict[bytes, tuple[int, Peer]] = {}
@@ -107,7 +94,8 @@ class Daemon:
         self._told_health: dict[str, str] = {}
         self._stopping = False
         self._died = ""
-        self._side = SideThread(self._jobs(), self._watch, self._side_died)
+        post = self.mailbox.post
+        self._side = SideWork(settings, post, lambda: self._watched, self.keeper.look_at_all, self._side_died)
 
     # ------------------------------------------------------------ life
 
@@ -268,7 +256,7 @@ class Daemon:
         return asked
 
     def _decode(self, message: Incoming) -> wire.Ask:
-        limit = self.config.daemon.max_message_bytes
+        limit = self.settings.config.daemon.max_message_bytes
         if not message.well_framed:
             raise Invalid("message: has more than one part; send one msgpack map")
         if len(message.data) > limit:
@@ -334,8 +322,8 @@ class Daemon:
         generation = self._files_before(request, answer, one.now)
         if not generation:
             self.transport.send(one.address, wire.encode(answer))
-        elif sum(1 for w in self._waiting if w.address == one.address) >= self.config.daemon.in_flight_max:
-            full = Overloaded(f"{self.config.daemon.in_flight_max} requests of this client wait already")
+        elif sum(1 for w in self._waiting if w.address == one.address) >= self.settings.config.daemon.in_flight_max:
+            full = Overloaded(f"{self.settings.config.daemon.in_flight_max} requests of this client wait already")
             self.transport.send(one.address, wire.encode(fault(full, request.id, self.version)))
         else:
             self._waiting.append(_Waiting(generation, one.address, answer, request))
@@ -360,21 +348,22 @@ class Daemon:
         if isinstance(answer, wire.Statused):
             return self._status(answer, now)
         if isinstance(request, wire.ShowConfig):
+            config = self.settings.config
             return wire.ConfigShown(
                 id=request.id,
-                values=shown(self.config),
-                source=str(self.source or "defaults"),
-                warnings=list(self.config.warnings),
-                rejected=self.rejected,
+                values=shown(config),
+                source=str(self.settings.source or "defaults"),
+                warnings=list(config.warnings),
+                rejected=self.settings.rejected,
             )
         return answer
 
     def _status(self, core: wire.Statused, now: Now) -> wire.Statused:
         keeper, process = self.keeper, psutil.Process()
         health = [*core.health, *keeper.health.values()]
-        if self.rejected:
-            health.append(f"the config file is not in force: {self.rejected}")
-        notes = [*core.notes, *keeper.notes[-_NOTES_KEPT:], *self.config.warnings]
+        if self.settings.rejected:
+            health.append(f"the config file is not in force: {self.settings.rejected}")
+        notes = [*core.notes, *keeper.notes[-_NOTES_KEPT:], *self.settings.config.warnings]
         copies = host.conflicted_copies(self.home.memory)
         if copies:
             notes.append(f"copies of another program lie beside the files and are not read: {', '.join(copies)}")
@@ -461,102 +450,19 @@ class Daemon:
             self.transport.send(waiting.address, wire.encode(answer))
 
     def _reload(self) -> list[Internal]:
-        """Read the config anew; a bad one leaves the old in force and says so (section 6)."""
-        try:
-            config, path = read_config(self.home, self.config_path)
-        except BadConfig as error:
-            why = "; ".join(error.problems)
-            if why != self.rejected:
-                self.rejected = why
-                log.warning("config rejected: %s", why)
-                self._announce("config", f"rejected: {why}")
+        """Look at the config anew; a bad one leaves the old in force and says so (section 6)."""
+        told, changed = self.settings.reload()
+        if told:
+            log.log(logging.WARNING if self.settings.rejected else logging.INFO, "config %s", told)
+            self._announce("config", told)
+        if not changed:
             return []
-        mended, self.rejected = bool(self.rejected), ""
-        self.source = path
-        if config == self.config and not mended:
-            return []
-        log.info("config read from %s", path or "defaults")
-        self._announce("config", f"read from {path or 'defaults'}")
+        config = self.settings.config
         for warning in config.warnings:
             log.warning("%s", warning)
-        self.config = config
         self.keeper.journal_max_bytes = config.daemon.journal_max_mb << 20
-        self._side.reschedule("snapshot", config.memory.snapshot_interval_s)
-        self._side.reschedule("checkpoint", config.daemon.checkpoint_s)
-        self._side.reschedule("sweep", config.daemon.sweep_s)
+        self._side.retune()
         return [Retune(config.memory)]
-
-    # ------------------------------------------------------------ the side thread
-
-    def _jobs(self) -> list[Job]:
-        daemon, post = self.config.daemon, self.mailbox.post
-        return [
-            ("sweep", daemon.sweep_s, self._sweep),
-            ("checkpoint", daemon.checkpoint_s, lambda: post(Checkpoint())),
-            ("snapshot", self.config.memory.snapshot_interval_s, lambda: post(Poke("snapshot"))),
-            ("look", 60.0, self._look_at_all),
-            ("expire archive", 3600.0, lambda: post(ExpireArchive())),
-        ]
-
-    def _look_at_all(self) -> None:
-        """What a watch could have missed (one that polls sees whole seconds only)."""
-        self.mailbox.post(Poke("look", tuple(self.keeper.look_at_all())))
-        self.mailbox.post(Poke("config"))
-
-    def _sweep(self) -> None:
-        self.mailbox.post(liveness.look(self._watched))
-        self.mailbox.post(Poke("sweep"))
-
-    async def _watch(self, stop: Any) -> None:
-        if self.config.daemon.watch == "off":
-            await watching.off(stop)
-            return
-        memory, config_names = self.home.memory, {"milkd.toml", "config.json"}
-
-        def wanted(path: str) -> bool:
-            found = Path(path)
-            if found.parent == memory:
-                return found.suffix == ".json" and not found.name.startswith(".") and found.stem != "state"
-            return found.name in config_names or found == self.config_path
-
-        def on_change(paths: set[str]) -> None:
-            names = tuple(Path(p).name for p in paths if Path(p).parent == memory)
-            if names:
-                self.mailbox.post(Poke("look", names))
-            if len(names) < len(paths):
-                self.mailbox.post(Poke("config"))
-
-        folders = [memory, self.home.root]
-        if self.config_path is not None and self.config_path.parent not in folders:
-            folders.append(self.config_path.parent)
-        await watching.watch(
-            stop,
-            folders,
-            wanted,
-            on_change,
-            lambda text: self.mailbox.post(Poke("health", text=text)),
-            poll=self.config.daemon.watch == "poll",
-        )
-
-
-def read_config(home: Home, given: Path | None) -> tuple[Config, Path | None]:
-    """The config and where it came from: the given file, `milkd.toml`, or an existing `config.json`.
-
-    Raises BadConfig, also for a given file that cannot be read.
-    """
-    candidates = [given] if given is not None else [home.config, home.legacy_config]
-    for path in candidates:
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError as error:
-            if given is not None:
-                raise BadConfig((f"{path}: {error.strerror}",)) from None
-            continue
-        except OSError as error:
-            raise BadConfig((f"{path}: {error.strerror}",)) from None
-        legacy = path == home.legacy_config
-        return (parse_legacy(data) if legacy else parse(data, name=path.name)), path
-    return Config(), None
 
 
 def _date(now: Now) -> str:

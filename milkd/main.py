@@ -18,9 +18,10 @@ from milk_client.wire import VERSION
 
 from milkd import host
 from milkd.config import BadConfig, Config, shown
-from milkd.daemon import Daemon, read_config
+from milkd.daemon import Daemon
 from milkd.journal import JournalTooNew
 from milkd.loading import TooNew
+from milkd.settings import Settings
 from milkd.transport import SocketTaken
 
 EXIT_UNEXPECTED = 1
@@ -76,11 +77,13 @@ def _say(text: str) -> None:
     sys.stderr.write(f"milkd: {text}\n")
 
 
-def _check_config(home_config: tuple[Config, Path | None]) -> int:
-    config, path = home_config
+def _check_config(settings: Settings) -> int:
+    config = settings.config
     for warning in config.warnings:
         sys.stdout.write(f"warning: {warning}\n")
-    sys.stdout.write(f"{path or 'no config file, all defaults'}: good, {len(shown(config)['memory'])} memory knobs\n")
+    sys.stdout.write(
+        f"{settings.source or 'no config file, all defaults'}: good, {len(shown(config)['memory'])} memory knobs\n"
+    )
     return 0
 
 
@@ -90,22 +93,22 @@ def run(argv: Sequence[str] | None = None) -> int:
     home = find_home(given.home, os.environ)
     config_path = Path(given.check_config or given.config).absolute() if given.check_config or given.config else None
     try:
-        config, source = found = read_config(home, config_path)
+        settings = Settings(home, config_path)
     except BadConfig as error:
         for problem in error.problems:
             _say(problem)
         return EXIT_USAGE
     if given.check_config is not None:
-        return _check_config(found)
+        return _check_config(settings)
     if given.listen:
         _say("--listen: TCP is for known keys only, and this version has none; agents on this machine need no TCP")
         return EXIT_USAGE
-    _log(config, given)
+    _log(settings.config, given)
     lock = host.Lock(home)
     try:
         host.prepare(home)
         lock.take()
-        daemon = Daemon(home, config, source, VERSION, config_path=config_path)
+        daemon = Daemon(settings, VERSION)
         # Whenever the loop lets go of the interpreter (each send, each sync), the writer of the files may hold
         # it for as long: at the usual 5 ms a batch of answers would wait for it ten times over.
         sys.setswitchinterval(0.0001)
