@@ -14,11 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-import psutil
 import zmq
 from milk_client import wire
-from milk_client.errors import Invalid, MilkError, Overloaded, StorageFull, TooLarge, VersionMismatch
+from milk_client.errors import Invalid, MilkError, Overloaded, StorageFull
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,6 +25,7 @@ from milkd.clocks import Process
 from milkd.config import shown
 from milkd.edits import Edited
 from milkd.keeper import SMALL, Keeper, SnapshotDone
+from milkd.reception import Asked, Reception
 from milkd.rules.percept import GLOBAL, Now, stamp
 from milkd.service import Checkpoint, Identity, Internal, Peer, Retune, Service, fault
 from milkd.settings import Settings
@@ -36,22 +35,11 @@ from milkd.transport import Incoming, Transport
 
 log = logging.getLogger("milkd")
 
-_PEERS_KEPT = 4096
 _NOTES_KEPT = 20
 _LAST_SETS = 3
 # macOS: CLOCK_MONOTONIC there goes on in suspend, CLOCK_UPTIME_RAW does not.
 _MONO = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-class _Asked(Struct):
-    """A request of this batch: who asked, what, and the answer so far."""
-
-    address: bytes
-    request: wire.Ask | None
-    answer: wire.Answer | None
-    peer: Peer
-    now: Now
 
 
 class _Waiting(Struct):
@@ -87,8 +75,8 @@ class Daemon:
         self.keeper = Keeper(self.home, self.store, self.mailbox.post, config.daemon.journal_max_mb << 20)
         self.transport = Transport(self.home.socket, self.home.events, limit)
         self.faults: Counter[str] = Counter()
+        self.reception = Reception(settings, version, self.faults)
         self.loop_max_ms = 0.0
-        self._peers: dict[bytes, tuple[int, Peer]] = {}
         self._waiting: list[_Waiting] = []
         self._watched: frozenset[Process] = frozenset()
         self._told_health: dict[str, str] = {}
@@ -185,7 +173,7 @@ class Daemon:
         mark = self.store.mark()
         for request in internal:
             self._apply_internal(request)
-        asked = [self._read(message) for message in arrived]
+        asked = [self.reception.read(message, read_clocks()) for message in arrived]
         for one in asked:
             if one.request is not None:
                 one.answer = self._apply(one.request, one.peer, one.now)
@@ -203,7 +191,7 @@ class Daemon:
             if one.answer is not None:
                 self._answer(one)
 
-    def _answer_without_disk(self, asked: list[_Asked]) -> None:
+    def _answer_without_disk(self, asked: list[Asked]) -> None:
         """The batch was taken back: its changes fail, the rest is asked again of what is on disk."""
         for one in asked:
             if one.request is None:
@@ -236,53 +224,6 @@ class Daemon:
 
     # ------------------------------------------------------------ requests
 
-    def _read(self, message: Incoming) -> _Asked:
-        """Decode one message; what is wrong with it becomes its answer, and is counted."""
-        now = read_clocks()
-        asked = _Asked(message.address, None, None, Peer(), now)
-        try:
-            asked.request = self._decode(message)
-        except MilkError as wrong:
-            error = wrong
-            number, protocol = wire.request_head(message.data)
-            if protocol and protocol not in wire.SPOKEN:
-                error = VersionMismatch(
-                    f"the client speaks protocol {protocol}, this daemon {wire.PROTOCOL} (milkd {self.version})"
-                )
-            self.faults[error.code] += 1
-            asked.answer = fault(error, number, self.version)
-            return asked
-        asked.peer = self._peer(message, asked.request)
-        return asked
-
-    def _decode(self, message: Incoming) -> wire.Ask:
-        limit = self.settings.config.daemon.max_message_bytes
-        if not message.well_framed:
-            raise Invalid("message: has more than one part; send one msgpack map")
-        if len(message.data) > limit:
-            raise TooLarge(f"message: has {len(message.data)} bytes; at most {limit}", field="message")
-        try:
-            return wire.decode_request(message.data)
-        except msgspec.ValidationError as error:
-            text, _, where = str(error).partition(" - at `$")
-            field = where.strip("`.").split("[")[0]
-            raise Invalid(f"{field or 'request'}: {text}", field=field) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Invalid("message: is not a msgpack map of this protocol", field="message") from None
-
-    def _peer(self, message: Incoming, request: wire.Ask) -> Peer:
-        """The processes behind a connection, looked up once for each (M5)."""
-        if isinstance(request, wire.Attach) and request.pid:
-            return Peer(liveness.chain(request.pid))
-        known = self._peers.get(message.address)
-        if known is None or known[0] != message.descriptor:
-            pid = liveness.peer_pid(message.descriptor)
-            known = (message.descriptor, Peer(liveness.chain(pid) if pid else ()))
-            while len(self._peers) >= _PEERS_KEPT:
-                del self._peers[next(iter(self._peers))]
-            self._peers[message.address] = known
-        return known[1]
-
     def _apply(self, request: wire.Ask, peer: Peer, now: Now) -> wire.Answer:
         begin = time.perf_counter()
         try:
@@ -312,7 +253,7 @@ class Daemon:
             log.exception("internal %s failed", type(request).__name__.lower())
             self.faults["internal"] += 1
 
-    def _answer(self, one: _Asked) -> None:
+    def _answer(self, one: Asked) -> None:
         """Send an answer, now or when the files hold what it says."""
         request, answer = one.request, one.answer
         assert answer is not None
@@ -359,40 +300,23 @@ class Daemon:
         return answer
 
     def _status(self, core: wire.Statused, now: Now) -> wire.Statused:
-        keeper, process = self.keeper, psutil.Process()
+        """What the core knows of itself, and what only the roof knows: files, processes, faults."""
+        keeper = self.keeper
         health = [*core.health, *keeper.health.values()]
         if self.settings.rejected:
             health.append(f"the config file is not in force: {self.settings.rejected}")
-        notes = [*core.notes, *keeper.notes[-_NOTES_KEPT:], *self.settings.config.warnings]
-        copies = host.conflicted_copies(self.home.memory)
-        if copies:
-            notes.append(f"copies of another program lie beside the files and are not read: {', '.join(copies)}")
-        keepsakes = registry.keepsakes(self.home.memory)
-        if keepsakes:
-            notes.append(f"{len(keepsakes)} file(s) are set aside under memory/")
-        cpu = process.cpu_times()
+        lying = registry.lying_about(self.home.memory)
         return replace(
             core,
             started_at=stamp(self.started.wall),
             uptime_s=now.boot - self.started.boot,
             health=health,
-            notes=notes,
+            notes=[*core.notes, *keeper.notes[-_NOTES_KEPT:], *self.settings.config.warnings, *lying],
             runs=[replace(line, command=liveness.command(line.pid)) for line in core.runs],
             counts={**core.counts, "faults": dict(self.faults), "messages": dict(self.transport.counts)},
-            journal={
-                "bytes": keeper.journal.end,
-                "written_bytes": keeper.journal.bytes_written,
-                "records": keeper.journal.next_number - 1,
-                "snapshot_written_bytes": keeper.snapshot_bytes,
-                "generation": keeper.generation,
-            },
+            journal=keeper.figures(),
             files=registry.sizes(self.home.memory),
-            process={
-                "rss_bytes": float(process.memory_info().rss),
-                "cpu_s": cpu.user + cpu.system,
-                "loop_max_ms": self.loop_max_ms,
-                "sync_max_ms": keeper.sync_max_ms,
-            },
+            process={**liveness.own_cost(), "loop_max_ms": self.loop_max_ms, "sync_max_ms": keeper.sync_max_ms},
         )
 
     # ------------------------------------------------------------ what others hand in

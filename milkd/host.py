@@ -10,7 +10,6 @@ import socket
 import stat
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -158,9 +157,3 @@ class Signals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._actions[signal.Signals(number)]()
-
-
-def conflicted_copies(memory: Path) -> list[str]:
-    """Files that a synchronising program left beside ours; never read, but worth a word in `status`."""
-    words = ("conflict", "sync-conflict", "conflicted copy")
-    return sorted(p.name for p in memory.glob("*.json") if any(word in p.name.casefold() for word in words))

@@ -112,6 +112,16 @@ class Keeper:
         done = self._do(_Order(self._cut(boot_s), self._take_scrub()))
         return done, self._finish(done, date)
 
+    def figures(self) -> dict[str, int]:
+        """What the journal and the files come to: bytes, records, generation."""
+        return {
+            "bytes": self.journal.end,
+            "written_bytes": self.journal.bytes_written,
+            "records": self.journal.next_number - 1,
+            "snapshot_written_bytes": self.snapshot_bytes,
+            "generation": self.generation,
+        }
+
     def close(self) -> None:
         """Nothing more is written."""
         self.journal.close()
@@ -318,6 +328,8 @@ def _is_ours(scope: str) -> bool:
     """Whether a file of that stem is one of the set; any other program's is left alone."""
     if scope in registry.OWN_NAMES:
         return True
+    if registry.is_conflicted_copy(scope):
+        return False
     try:
         check_session(scope)
     except Invalid:

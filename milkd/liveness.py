@@ -48,7 +48,10 @@ def chain(pid: int) -> tuple[Process, ...]:
     """A process and its ancestors, nearest first; empty where there is no such process."""
     found: list[Process] = []
     while pid > 0 and len(found) < _MAX_DEPTH:
-        facts = _facts(pid)
+        try:
+            facts = _facts(pid)
+        except PermissionError:  # another user's: no agent of this home lies beyond it
+            facts = None
         if facts is None:
             break
         found.append(Process(pid, facts[2], boot_id()))
@@ -76,6 +79,13 @@ def command(pid: int) -> str:
         return str(psutil.Process(pid).name())
     except psutil.Error:
         return ""
+
+
+def own_cost() -> dict[str, float]:
+    """What this process itself takes: bytes of memory, seconds of CPU."""
+    process = psutil.Process()
+    cpu = process.cpu_times()
+    return {"rss_bytes": float(process.memory_info().rss), "cpu_s": cpu.user + cpu.system}
 
 
 def _state(process: Process) -> str:

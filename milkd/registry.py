@@ -5,6 +5,7 @@ memory/.<name>.<generation>.tmp, .set.json                     a set being writt
 memory/journal, journal.new                                    effects since the set
 memory/aside/…                                                 what could not be read, or was not milkd's
 memory/before-milkd-<date>/…                                   a home of another program, as it was found
+memory/….sync-conflict-…, …conflicted copy…                    not ours, but copies of ours: `forget` reaches them
 run/lock, milkd.sock, events.sock, endpoint, milkd.log         no content ever
 """
 
@@ -24,6 +25,8 @@ BEFORE = "before-milkd-"
 JOURNAL = "journal"
 SET_MARK = ".set.json"
 OWN_NAMES = frozenset({"global", "archive", "state"})
+_CONFLICTED = re.compile(r"\.sync-conflict-\d{8}|conflicted copy|\(.*conflict.*\)", re.IGNORECASE)
+"""How Syncthing, Dropbox, Nextcloud and others name the copy of a file that two machines changed."""
 
 
 def write_file(path: Path, pieces: Iterable[bytes], seen: Callable[[bytes], None] = lambda _: None) -> int:
@@ -71,10 +74,31 @@ def set_aside(memory: Path, name: str, data: bytes, date: str) -> Path:
     return path
 
 
+def is_conflicted_copy(name: str) -> bool:
+    """Whether a synchronising program left this file because two machines had changed it."""
+    return bool(_CONFLICTED.search(name))
+
+
+def conflicted_copies(memory: Path) -> list[Path]:
+    """Those copies under ``memory``: never read, but `forget` reaches them."""
+    return sorted(path for path in memory.iterdir() if path.is_file() and is_conflicted_copy(path.name))
+
+
 def keepsakes(memory: Path) -> list[Path]:
     """Files that hold content and are not part of the set or the journal: copies and what was set aside."""
     folders = [memory / ASIDE, *memory.glob(f"{BEFORE}*")]
     return sorted(path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file())
+
+
+def lying_about(memory: Path) -> list[str]:
+    """Sentences about files that lie beside ours: set aside, or left by a synchronising program."""
+    told = []
+    if copies := conflicted_copies(memory):
+        names = ", ".join(path.name for path in copies)
+        told.append(f"copies of another program lie beside the files and are not read: {names}")
+    if kept := keepsakes(memory):
+        told.append(f"{len(kept)} file(s) are set aside under memory/")
+    return told
 
 
 def sizes(memory: Path) -> dict[str, int]:
@@ -93,14 +117,14 @@ def sizes(memory: Path) -> dict[str, int]:
 
 
 def scrub(memory: Path, ids: Iterable[str], contents: Iterable[str]) -> int:
-    """Remove percepts from every keepsake (M20); returns how many files changed.
+    """Remove percepts from every keepsake and conflicted copy (M20); returns how many files changed.
 
     A JSON file loses the objects of those ids and any string that is a content; in a damaged one the bytes
     are searched and blanked.
     """
     wanted, texts = set(ids), set(contents)
     changed = 0
-    for path in keepsakes(memory):
+    for path in [*keepsakes(memory), *conflicted_copies(memory)]:
         data = path.read_bytes()
         clean = scrubbed(data, wanted, texts)
         if clean != data:

@@ -278,8 +278,8 @@ class Files:
 
     def scopes(self) -> list[str]:
         """Names of the scopes that have a file, the global one first."""
-        names = [p.stem for p in self.memory.glob("*.json") if p.stem not in registry.OWN_NAMES]
-        return [GLOBAL, *sorted(name for name in names if not name.startswith("."))]
+        found = [p.stem for p in self.memory.glob("*.json") if not registry.is_conflicted_copy(p.name)]
+        return [GLOBAL, *sorted(name for name in found if name[0] != "." and name not in registry.OWN_NAMES)]
 
 
 def _state_json(state: State) -> bytes:

@@ -10,9 +10,6 @@ import pytest
 from agents import Agent
 from running import Daemon, environment
 
-QUICK = "[daemon]\nsweep_s = 0.05\n"
-"""A config for tests about clocks: looks at the processes often, so that little time shows much."""
-
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:

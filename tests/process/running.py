@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 20.0
 """How long a test waits for what must come; far above what it takes, so that a slow machine does not matter."""
+QUICK = "[daemon]\nsweep_s = 0.05\n"
+"""A config for tests about clocks: looks at the processes often, so that little time shows much."""
 _never = threading.Event()
 
 

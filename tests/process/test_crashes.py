@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 from agents import Agent
-from conftest import QUICK
 from milk_client import wire
-from running import Daemon, is_dead, pass_time, until
+from running import QUICK, Daemon, is_dead, pass_time, until
 
 Agents = Callable[..., Agent]
 READER = Path(__file__).with_name("reader_program.py")

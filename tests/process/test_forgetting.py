@@ -102,6 +102,34 @@ def test_a_forgotten_word_leaves_copies_and_what_was_set_aside_too_m20(daemon: D
     assert "The gate is blue" in copies[0].read_text(), "the copy keeps what was not forgotten"
 
 
+COPIES = (
+    "s.sync-conflict-20261130-101112-ABCDEFG.json",
+    "s (ada's conflicted copy 2026-11-30).json",
+    "s (conflict 2026-11-30-10-11-12).json",
+)
+
+
+def test_a_copy_that_a_synchronising_program_left_is_named_not_read_and_forgotten_with_the_rest_m20(
+    daemon: Daemon,
+) -> None:
+    daemon.start()
+    with daemon.tool() as tool:
+        secret = tool.record("The vault code is marzipan today").id
+        other = tool.record("Shelf three holds crate nine").id
+        tool.flush()
+    daemon.kill()
+    for name in COPIES:
+        (daemon.memory / name).write_bytes((daemon.memory / "s.json").read_bytes())
+    daemon.start()
+    with daemon.tool() as tool:
+        assert {found.id for found in tool.list(all_sessions=True)} == {secret, other}
+        assert [line.session for line in tool.sessions()] == ["s"]
+        assert all(any(name in note for note in tool.status().notes) for name in COPIES)
+        tool.forget(secret)
+        assert holding(daemon.root, "marzipan") == []
+    assert len(holding(daemon.root, "crate nine")) == len(COPIES) + 1, "the file and its copies"
+
+
 def test_forgetting_reaches_the_archive_and_the_edges_m20(daemon: Daemon, agent: Agents) -> None:
     daemon.start()
     one = agent()

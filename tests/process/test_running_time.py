@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents import Agent, suspend
-from conftest import QUICK
-from running import Daemon, is_dead, pass_time, until
+from running import QUICK, Daemon, is_dead, pass_time, until
 
 Agents = Callable[..., Agent]
 
