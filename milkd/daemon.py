@@ -59,8 +59,9 @@ def read_clocks() -> Now:
 class Daemon:
     """A daemon on one home; `run` returns when it has stopped cleanly."""
 
-    def __init__(self, settings: Settings, version: str) -> None:
+    def __init__(self, settings: Settings, lock: host.Lock, version: str) -> None:
         self.settings = settings
+        self.lock = lock
         self.home = settings.home
         self.version = version
         self.started = read_clocks()
@@ -72,7 +73,8 @@ class Daemon:
             version, os.getpid(), str(self.home.root), uuid.uuid4().hex, f"ipc://{self.home.events}", limit
         )
         self.service = Service(self.store, identity, lambda: str(uuid.uuid4()))
-        self.keeper = Keeper(self.home, self.store, self.mailbox.post, config.daemon.journal_max_mb << 20)
+        post = self.mailbox.post
+        self.keeper = Keeper(self.home, self.store, post, config.daemon.journal_max_mb << 20, lock.check_place)
         self.transport = Transport(self.home.socket, self.home.events, limit)
         self.faults: Counter[str] = Counter()
         self.reception = Reception(settings, version, self.faults)
@@ -81,8 +83,8 @@ class Daemon:
         self._watched: frozenset[Process] = frozenset()
         self._told_health: dict[str, str] = {}
         self._stopping = False
+        self._lost_home = False
         self._died = ""
-        post = self.mailbox.post
         self._side = SideWork(settings, post, lambda: self._watched, self.keeper.look_at_all, self._side_died)
 
     # ------------------------------------------------------------ life
@@ -129,14 +131,26 @@ class Daemon:
         while not self._stopping:
             poller.poll(1000)
             self._turn()
-        self._turn()  # what was read is answered
+        if not self._lost_home:
+            self._turn()  # what was read is answered
 
     def _stop(self) -> None:
-        """Stop reading, final snapshot, close, in this order."""
+        """Stop reading, final snapshot, close, in this order. A home that is lost is not written to any more."""
         host.notify("STOPPING=1")
         self._side.stop()
-        now = read_clocks()
         self.keeper.end_writer()
+        if not self._lost_home:
+            self._write_last()
+        self.keeper.close()
+        self._announce("stopping")
+        self.transport.close(leave_paths=self._lost_home)
+        if not self._lost_home:
+            self.home.endpoint.unlink(missing_ok=True)
+        self.mailbox.close()
+
+    def _write_last(self) -> None:
+        """What still waits is applied, and the files hold all of it."""
+        now = read_clocks()
         pending: list[Internal] = [one for item in self.mailbox.take() for one in self._poked(item)]
         pending.append(Checkpoint())
         for _ in range(_LAST_SETS):  # an edit by hand that a set met on its way belongs into another
@@ -146,11 +160,6 @@ class Daemon:
             pending = list(edits)
             if not pending:
                 break
-        self.keeper.close()
-        self._announce("stopping")
-        self.transport.close()
-        self.home.endpoint.unlink(missing_ok=True)
-        self.mailbox.close()
 
     def _side_died(self, error: BaseException) -> None:
         self._died = f"the thread of jobs and watching failed: {type(error).__name__}: {error}"
@@ -339,12 +348,24 @@ class Daemon:
             case "look":
                 return list(self._look(item.names, now))
             case "sweep":
+                if not self._holds_home():
+                    return []
                 if self.transport.rebind_if_lost():
                     log.warning("the socket file was gone or replaced: listening anew on %s", self.home.socket)
                     host.write_endpoint(self.home, self.version)
                 host.notify("WATCHDOG=1")
                 return list(self._look(tuple(self.keeper.unreadable()), now))
         return []
+
+    def _holds_home(self) -> bool:
+        """Look whether the home is still ours; without it the daemon stops, and leaves what stands there alone."""
+        try:
+            self.lock.check()
+        except OSError as error:
+            self._died = f"{self.home.root} is not the home any more: {error.strerror}"
+            self._lost_home = True
+            self._ask_stop()
+        return not self._lost_home
 
     def _look(self, names: tuple[str, ...], now: Now) -> list[Edited]:
         edits = self.keeper.look(names, _date(now), now.boot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -10,6 +11,7 @@ import socket
 import stat
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -48,29 +50,80 @@ def prepare(home: Home) -> None:
 
 
 class Lock:
-    """One daemon a home: a kernel lock, gone with its process however it ends."""
+    """One daemon a home: kernel locks, gone with their process however it ends.
+
+    The lock on the folder of the memory is what guards it: it goes where the folder goes. The file `run/lock`
+    tells others, and who holds it.
+    """
 
     def __init__(self, home: Home) -> None:
-        self._path = home.lock
-        self._descriptor = -1
+        self._home = home
+        self._file = -1
+        self._folder = -1
 
     def take(self) -> None:
-        """Raises AlreadyRunning, naming the holder's pid."""
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._descriptor, 20, 0).decode(errors="replace").strip()
+        """Take the locks of a prepared home. Raises AlreadyRunning, naming the holder's pid."""
+        self._folder = _locked(os.open(self._home.memory, os.O_RDONLY | os.O_DIRECTORY))
+        if self._folder >= 0:
+            self._take_file()
+        if self._folder < 0 or self._file < 0:
             self.release()
-            raise AlreadyRunning(f"milkd runs on this home already (pid {holder or 'unknown'})") from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            raise AlreadyRunning(f"milkd runs on this home already (pid {self._holder() or 'unknown'})")
+
+    def check_place(self) -> None:
+        """Raise OSError where the home is gone, or another stands in its place: nothing may be written there."""
+        if _identity(self._home.memory) != _same(os.fstat(self._folder)):
+            raise OSError(errno.ESTALE, "it was moved or removed", str(self._home.root))
+
+    def check(self) -> None:
+        """As `check_place`; besides, a lock file that was removed is made and locked anew."""
+        self.check_place()
+        if self._file < 0 or _identity(self._home.lock) != _same(os.fstat(self._file)):
+            self._home.run.mkdir(mode=0o700, exist_ok=True)
+            self._take_file()
 
     def release(self) -> None:
         """Let go; the file stays, for a lock on a removed file guards nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._file, self._folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._folder = -1
+
+    def _take_file(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = _locked(os.open(self._home.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        if self._file >= 0:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def _holder(self) -> str:
+        try:
+            return self._home.lock.read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
+
+def _locked(descriptor: int) -> int:
+    """The descriptor, locked; -1, and closed, where somebody else has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return -1
+    return descriptor
+
+
+def _same(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another that took its place; None = nothing is there."""
+    try:
+        return _same(path.lstat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def write_endpoint(home: Home, version: str) -> None:

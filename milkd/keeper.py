@@ -61,7 +61,15 @@ class _Base(Struct, frozen=True):
 class Keeper:
     """The journal, the set of files and the writer thread. For the core thread."""
 
-    def __init__(self, home: Home, store: Store, post: Callable[[Any], None], journal_max_bytes: int) -> None:
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        post: Callable[[Any], None],
+        journal_max_bytes: int,
+        check_place: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``check_place`` raises OSError where the home is another one by now: no file may be put there."""
         self.home = home
         self.store = store
         self.health: dict[str, str] = {}
@@ -74,6 +82,7 @@ class Keeper:
         self.sync_max_ms = 0.0
         self.sync_s = 0.0
         self._post = post
+        self._check_place = check_place
         self._bases: dict[str, dict[int, _Base]] = {}
         self._unseen: set[str] = set()
         self._unreadable: dict[str, float] = {}
@@ -234,6 +243,7 @@ class Keeper:
 
     def _do(self, order: _Order) -> SnapshotDone:
         try:
+            self._check_place()
             written = self.files.write(order.cut)
             if order.scrub:
                 registry.scrub(self.home.memory, (i for i, _ in order.scrub), (c for _, c in order.scrub))

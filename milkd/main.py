@@ -108,7 +108,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         host.prepare(home)
         lock.take()
-        daemon = Daemon(settings, VERSION)
+        daemon = Daemon(settings, lock, VERSION)
         # Whenever the loop lets go of the interpreter (each send, each sync), the writer of the files may hold
         # it for as long: at the usual 5 ms a batch of answers would wait for it ten times over.
         sys.setswitchinterval(0.0001)

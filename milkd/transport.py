@@ -114,12 +114,12 @@ class Transport:
         """Tell those who watch; nobody is waited for."""
         self.publisher.send_multipart((event.kind.encode(), wire.encode(event)), zmq.NOBLOCK)
 
-    def close(self) -> None:
-        """Stop listening; the paths go."""
+    def close(self, *, leave_paths: bool = False) -> None:
+        """Stop listening; the paths go, unless another daemon's sockets may stand there."""
         self.router.close()
         self.publisher.close()
         self._context.term()
-        for path in (self.socket_path, self.events_path):
+        for path in () if leave_paths else (self.socket_path, self.events_path):
             path.unlink(missing_ok=True)
 
 

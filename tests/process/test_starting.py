@@ -14,10 +14,11 @@ import pytest
 from agents import Agent
 from milk_client import NoDaemon, Timeout
 from milk_client.paths import read_endpoint
-from running import Daemon, environment, is_dead, until
+from running import PATIENCE_S, Daemon, environment, is_dead, until
 
 Agents = Callable[..., Agent]
 FACT = "The queue is drained at night"
+OTHER = "Crates are counted on Mondays"
 
 
 def daemons_on(root: Path) -> list[int]:
@@ -81,6 +82,53 @@ def test_a_second_daemon_ends_with_status_3_and_names_the_first_ones_pid(daemon:
     assert status == 3
     assert str(daemon.pid) in told and "Traceback" not in told
     assert one.record(FACT)["outcome"] == "new", "the first one is not disturbed"
+
+
+def test_a_daemon_whose_home_was_moved_ends_and_touches_nothing_of_the_new_one(daemon: Daemon, base: Path) -> None:
+    daemon.start()
+    with daemon.tool() as tool:
+        tool.record(FACT)
+    first, moved = daemon.process, base / "moved"
+    assert first is not None
+    daemon.root.rename(moved)
+    daemon.start()  # at once, where the old home stood
+    with daemon.tool() as tool:
+        tool.record(OTHER)
+        assert first.wait(PATIENCE_S) == 1
+        assert "moved or removed" in daemon.told()
+        tool.record("A third thing that is said when the first daemon is gone")
+        tool.flush()
+        assert {found.content for found in tool.list()} >= {OTHER} and not tool.status().health
+    assert FACT not in daemon.contents("s") and daemon.run()[0] == 3
+    there = Daemon(moved, base / "log")
+    try:
+        there.start()
+        with there.tool() as tool:
+            assert [found.content for found in tool.list()] == [FACT]
+    finally:
+        there.finish()
+
+
+def test_a_daemon_whose_home_was_removed_ends(daemon: Daemon, base: Path) -> None:
+    daemon.start()
+    with daemon.tool() as tool:
+        tool.record(FACT)
+    assert daemon.process is not None
+    shutil.rmtree(daemon.root.rename(base / "gone"))
+    assert daemon.process.wait(PATIENCE_S) == 1
+    assert not daemon.root.exists(), "nothing was made anew where the home was"
+
+
+def test_a_removed_run_folder_is_made_anew_and_the_home_stays_locked(daemon: Daemon) -> None:
+    daemon.start()
+    shutil.rmtree(daemon.root / "run")
+    assert daemon.run()[0] == 3, "the lock is not only a file"
+    until(lambda: (daemon.root / "run" / "endpoint").exists(), what="it listens anew")
+    assert (daemon.root / "run" / "lock").read_text().strip() == str(daemon.pid)
+    status, told = daemon.run()
+    assert status == 3 and str(daemon.pid) in told
+    with daemon.tool() as tool:
+        assert tool.record(FACT).outcome == "new"
 
 
 def test_leftovers_of_a_crash_never_stop_a_start(daemon: Daemon, agent: Agents) -> None:
