@@ -116,6 +116,7 @@ class Clocks:
         self.runs: dict[str, Run] = {}
         self.sittings: dict[int, Sitting] = {}
         self.heard: dict[str, Heard] = {}
+        """Of each live run, in the order they began."""
         self._open: dict[Process, int] = {}
 
     # ------------------------------------------------------------ cells (the store calls these)
@@ -129,6 +130,12 @@ class Clocks:
         self.runs[run_id] = run
         if not run.live:
             self.heard.pop(run_id, None)
+
+    def put_heard(self, run_id: str, request_boot: float | None) -> None:
+        """When a live run last asked something, as it was before; None = it was not live."""
+        self.heard.pop(run_id, None)
+        if request_boot is not None:
+            self.heard[run_id] = Heard(request_boot)
 
     def put_sitting(self, number: int, sitting: Sitting | None) -> None:
         """A sitting as it now is; None = no longer remembered."""
@@ -214,11 +221,8 @@ class Clocks:
 
     def live_runs(self, session: str | None = None) -> list[Run]:
         """Live runs in the order they began, of one session or of all."""
-        return [
-            run
-            for run_id in self.heard
-            if (run := self.runs[run_id]).live and (session is None or run.session == session)
-        ]
+        found = [self.runs[run_id] for run_id in self.heard]
+        return found if session is None else [run for run in found if run.session == session]
 
     def open_sitting(self, chain: tuple[Process, ...]) -> int | None:
         """The sitting that a process with these ancestors (itself first) belongs to (M5)."""

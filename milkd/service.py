@@ -6,7 +6,8 @@ edit of a file, other knobs. No I/O, no clock, no chance that was not handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -72,14 +73,29 @@ class Service:
 
     def apply(self, request: wire.Ask | Internal, now: Now, peer: Peer) -> wire.Answer:
         """Do one request. Raises MilkError, with everything taken back that it had changed."""
+        if not isinstance(request, wire.Request):
+            with self._whole():
+                return self._internal(request, now)
+        with self._whole():  # a request that is refused does not take back that silence ended a run before it
+            self._end_the_silent(request, now, peer)
+        with self._whole():
+            return self._asked(request, now, peer)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """All of it or nothing."""
         mark = self.store.mark()
         try:
-            if isinstance(request, wire.Request):
-                return self._asked(request, now, peer)
-            return self._internal(request, now)
+            yield
         except BaseException:
             self.store.rollback(mark)
             raise
+
+    def _end_the_silent(self, request: wire.Ask, now: Now, peer: Peer) -> None:
+        clocks = self.store.clocks
+        known = clocks.runs.get(request.run)
+        same = [r for r in clocks.live_runs() if peer.chain and r.process == peer.chain[0]]
+        runs.expire(self.store, now, [*same, *([known] if known and known.live else [])], self.new_id)
 
     def _internal(self, request: Internal, now: Now) -> wire.Answer:
         match request:
@@ -98,9 +114,6 @@ class Service:
 
     def _asked(self, request: wire.Ask, now: Now, peer: Peer) -> wire.Answer:
         store = self.store
-        known = store.clocks.runs.get(request.run)
-        same = [r for r in store.clocks.live_runs() if peer.chain and r.process == peer.chain[0]]
-        runs.expire(store, now, [*same, *([known] if known and known.live else [])], self.new_id)
         prior = self._prior(request, now)
         if prior is not None:
             return prior

@@ -11,7 +11,7 @@ disk, in order, or for a checkpoint; nobody waits for them (M7, M21).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from milk_client.wire import Event
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ class Store(Tables):
         self.event = 0
         self.events: list[Event] = []
         self.erased: list[tuple[str, str]] = []
-        self._undo: list[tuple[Table, str, Any]] = []
+        self._undo: list[tuple[Table | Literal["heard"], str, Any]] = []
         self._effects: list[Effect] = []
         self._lazy: dict[tuple[str, str], Any] = {}
         self._written_clocks: dict[str, float] = {}
@@ -54,6 +54,9 @@ class Store(Tables):
             table, key, old = self._undo.pop()
             if table == "clock":
                 self.clocks.set_reading(key, old)
+                continue
+            if table == "heard":
+                self.clocks.put_heard(key, old)
                 continue
             self._set(table, key, old)
             if (table, key) in self._lazy:
@@ -132,6 +135,9 @@ class Store(Tables):
     def put_lazy(self, table: Table, key: str, value: Any) -> None:
         """Set a cell that no answer waits for; coalesced by key."""
         old = self._get(table, key)
+        if table == "run":
+            heard = self.clocks.heard.get(key)
+            self._undo.append(("heard", key, heard.request_boot if heard else None))
         self._set(table, key, value)
         self._undo.append((table, key, old))
         self._lazy.pop((table, key), None)

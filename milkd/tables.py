@@ -192,11 +192,13 @@ class Tables(Present):
         # An end may just have moved, so the ends do not tell where the edge stood.
         self.contradictions.discard(key)
         place = self._edge_places.pop(key, None)
-        if place is not None:
-            scope = self.scopes[place]
-            scope.edges.discard(key)
-            scope.acting.pop(key, None)
-            self.dirty.add(place)
+        if place is None:  # it was out of force: an archive entry carries it
+            self.dirty.add("archive")
+            return
+        scope = self.scopes[place]
+        scope.edges.discard(key)
+        scope.acting.pop(key, None)
+        self.dirty.add(place)
 
     def _set_group(self, key: str, new: Group | None) -> None:
         old = self.groups.get(key)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from milk_client import wire
-from milk_client.errors import MilkError
+from milk_client.errors import Invalid, MilkError
 from world import DAY_S, World, check_invariants, contents, replayed
 
 from milkd.cells import Effect
-from milkd.rules.percept import GLOBAL
+from milkd.rules.percept import GLOBAL, Now
 from milkd.service import Checkpoint, Retune
 
 RUNS = ("a", "b", "c", "d")
@@ -46,6 +47,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self, reinforcement: str, global_max: int, core_max: int) -> None:
         self.world = World({"reinforcement": reinforcement, "global_max": global_max, "core_max": core_max})
         self.effects: list[Effect] = []
+        self.written: dict[str, Any] = {}
         for run in RUNS:
             self.attach(run)
 
@@ -183,6 +185,37 @@ class Histories(RuleBasedStateMachine):
                 if held.scope == GLOBAL and held.at_s > 0:
                     continue
                 assert store.present(held) <= before[key] + 1e-12, "decay never raises"
+
+    @rule(run=runs, minutes=st.sampled_from([1.0, 61.0]))
+    def a_refused_request_after_silence(self, run: str, minutes: float) -> None:
+        """Nobody swept meanwhile; the run and its sitting end and begin by the clock all the same (M5, M6)."""
+        world = self.world
+        now = world.now
+        world.now = Now(now.wall + minutes * 60, now.mono + minutes * 60, now.boot + minutes * 60)
+        with pytest.raises(Invalid):
+            world.ask(wire.Record(by=run, run=run, content="   "), run)
+        before = world.store.clocks.runs[run]
+        self.record(run, TEXTS[0], "primary", False, "", "")
+        after = world.store.clocks.runs[run]
+        assert minutes < 60 or after.began_at > before.began_at or not before.live
+
+    @rule()
+    def files_are_written(self) -> None:
+        """What is not marked as changed is as it was written the last time."""
+        store = self.world.store
+        held: dict[str, Any] = {
+            name: (
+                {i: store.percepts[i] for i in scope.living},
+                {key: store.links[key] for key in scope.edges},
+                {i: store.groups[i] for i in scope.engrams.values()},
+            )
+            for name, scope in store.scopes.items()
+        }
+        held["archive"] = {gone.held.id: (gone, links) for gone, links in store.archived_with_links()}
+        for name in held.keys() - store.dirty:
+            assert held[name] == self.written.get(name, held[name]), f"{name} has changed, and nobody wrote it"
+        self.written = held
+        store.dirty.clear()
 
     @precondition(lambda self: self.world.store.percepts)
     @rule(pick=picks)

@@ -106,6 +106,7 @@ def contents(store: Store) -> dict[str, Any]:
 
 def check_invariants(store: Store) -> None:
     """What holds of a store at every moment, whatever happened: the derived tells of the stored."""
+    assert set(store.clocks.heard) == {i for i, run in store.clocks.runs.items() if run.live}, "who lives is listened to"
     assert not store.percepts.keys() & store.archive.keys(), "every id stands in exactly one place"
     for name, scope in store.scopes.items():
         living = {i for i, held in store.percepts.items() if held.scope == name}
