@@ -24,6 +24,8 @@ class Remembered(Struct, frozen=True, array_like=True):
     outcome: bytes
     ack: int
     boot: float
+    op: str = ""
+    """What was asked; "" in files of the first days."""
 
 
 class FileExtra(Struct, frozen=True, array_like=True):

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import signal
 import socket
 import stat
@@ -20,6 +21,9 @@ from milk_client import wire
 from milk_client.paths import Endpoint, Home, this_boot, this_host, this_pid_namespace
 
 from milkd.registry import replace_file
+
+DESCRIPTORS = 65_536
+"""Descriptors that the daemon asks for; a connection takes one."""
 
 
 class Unusable(Exception):
@@ -47,6 +51,16 @@ def prepare(home: Home) -> None:
             folder.chmod(0o700)
     if not os.access(home.memory, os.W_OK | os.X_OK):
         raise Unusable(f"{home.memory} cannot be written")
+
+
+def raise_descriptor_limit() -> None:
+    """Have as many connections as the system allows: libzmq aborts a process that has no room for one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    with contextlib.suppress(ValueError, OSError):  # what macOS allows may be less than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Lock:

@@ -106,6 +106,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     _log(settings.config, given)
     lock = host.Lock(home)
     try:
+        host.raise_descriptor_limit()
         host.prepare(home)
         lock.take()
         daemon = Daemon(settings, lock, VERSION)

@@ -54,6 +54,11 @@ class Caller(Struct, frozen=True):
         return self.run.sitting if self.run else None
 
     @property
+    def sees_all_sessions(self) -> bool:
+        """Whether it may look beyond its own session: a person's tool, not below an agent."""
+        return self.run is None and self.role in ("", "user")
+
+    @property
     def audience(self) -> int | None:
         """What this caller may see, as `milkd.ranking` counts it; None = all."""
         return None if self.role in ("", "user") else AUDIENCE.get(self.role, 0)

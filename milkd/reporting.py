@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from milk_client import wire
-from milk_client.errors import NotFound
+from milk_client.errors import NotFound, Refused
 from msgspec import Struct
 
 from milkd import shapes
@@ -101,7 +101,7 @@ def _run_line(store: Store, run: Any, now: Now) -> wire.RunLine:
 def archived_page(store: Store, caller: Caller, ask: wire.ArchiveList) -> wire.ArchivedList:
     """A page of archive entries, newest first: of the global scope and the session, of all where a person asks."""
     newest = sorted(store.archive.values(), key=lambda gone: (gone.at_ts, gone.held.id), reverse=True)
-    wide = ask.all_sessions and caller.run is None and caller.role in ("", "user")
+    wide = ask.all_sessions and caller.sees_all_sessions
     chosen = [
         gone
         for gone in newest
@@ -118,8 +118,10 @@ def archived_page(store: Store, caller: Caller, ask: wire.ArchiveList) -> wire.A
     )
 
 
-def export_page(store: Store, ask: wire.Export) -> wire.Exported:
-    """A page of a scope's file, item by item, as it would be written now."""
+def export_page(store: Store, caller: Caller, ask: wire.Export) -> wire.Exported:
+    """A page of a scope's file, item by item, as it would be written now. Raises Refused for an agent."""
+    if not caller.sees_all_sessions:
+        raise Refused("export: whole files are for a person's tool; an agent lists what it may see")
     scope = store.scopes.get(ask.scope)
     if scope is None and ask.part != "archive":
         raise NotFound(f"scope: there is no session {ask.scope!r}", field="scope")

@@ -25,7 +25,7 @@ from milkd.edits import Edited, merge_edit
 from milkd.keeping import Change, connect, erase
 from milkd.recording import Caller, Recording
 from milkd.reporting import Identity, archived_page, export_page, status
-from milkd.rules.percept import Held, Now, edge_key, stamp
+from milkd.rules.percept import GLOBAL, Held, Now, edge_key, stamp
 from milkd.runs import Sweep
 from milkd.shapes import archived_entry, engram_now
 from milkd.store import Store
@@ -59,6 +59,10 @@ class ExpireArchive(Struct, frozen=True):
 
 
 Internal = Sweep | Edited | Retune | Checkpoint | ExpireArchive
+
+
+def _op(request: wire.Request) -> str:
+    return str(request.__struct_config__.tag)
 
 
 class Service:
@@ -188,7 +192,7 @@ class Service:
             case wire.Sessions():
                 return wire.SessionList(sessions=sessions.lines(store))
             case wire.Export():
-                return export_page(store, ask)
+                return export_page(store, caller, ask)
             case _:  # flush, showconfig, shutdown: the roof's; applied so that they stand in order
                 return wire.Done()
 
@@ -209,6 +213,8 @@ class Service:
                     hint="Send `ack` with each request: the number below which all have been answered.",
                 )
             return None
+        if kept.op not in ("", _op(request)):
+            raise Invalid(f"id: was used for another request ({kept.op})", field="id")
         answer: wire.Answer
         if isinstance(request, wire.Record):
             answer = self._recorded(msgspec.msgpack.decode(kept.outcome, type=Recording), now)
@@ -229,7 +235,7 @@ class Service:
                 kept = answer.percept.id
             case _:
                 kept = answer
-        value = Remembered(wire.encode(kept), request.ack, now.boot)
+        value = Remembered(wire.encode(kept), request.ack, now.boot, _op(request))
         # Together with its change, so that neither is on disk without the other.
         put = self.store.put if self.store.must_sync() else self.store.put_lazy
         put("reply", f"{request.by} {request.id}", value)
@@ -241,7 +247,11 @@ class Service:
         clocks = self.store.clocks
         run = clocks.runs.get(ask.run) if ask.run else clocks.run_among(peer.chain)
         if ask.run and run is None:
-            raise NotFound(f"run: there is no run {ask.run!r}", field="run", hint="See `milkctl status`.")
+            raise NotFound(
+                f"run: there is no run {ask.run!r} (any more)",
+                field="run",
+                hint="Unset MILK_RUN_ID, or begin a run: `export MILK_RUN_ID=$(milkctl run begin)`.",
+            )
         return self._welcome(ask.id, run)
 
     def _attach(self, ask: wire.Attach, now: Now, peer: Peer) -> wire.Welcome:
@@ -426,7 +436,8 @@ class Service:
             raise Invalid(f"min_w: {ask.min_w} is not in 0 to 1", field="min_w")
         names = [] if ask.scope == "session" else ["global"]
         if ask.scope != "global":
-            names += self.store.sessions() if ask.all_sessions else [caller.session]
+            wide = ask.all_sessions and caller.sees_all_sessions
+            names += self.store.sessions() if wide else [caller.session]
         found = reading.listed(self.store, names, caller, producer=ask.producer, min_w=ask.min_w, pattern=ask.pattern)
         page, more = _page(found, ask.after, ask.limit)
         return wire.Percepts(percepts=[self._seen(held, now) for held in page], next=more)
@@ -445,10 +456,11 @@ class Service:
 
     def _conflicts(self, caller: Caller, now: Now) -> wire.ConflictList:
         store, found = self.store, []
+        scopes = {GLOBAL, caller.session}
         links = sorted((store.links[key] for key in store.contradictions), key=lambda link: link.seq)
         for link in links:
             ends = [store.percepts[link.edge.source], store.percepts[link.edge.target]]
-            if all(caller.sees(held.record) for held in ends):
+            if caller.sees_all_sessions or all(caller.sees(h.record) and h.scope in scopes for h in ends):
                 found.append(wire.Conflict(self._seen(ends[0], now), self._seen(ends[1], now), link.edge))
         return wire.ConflictList(conflicts=found)
 

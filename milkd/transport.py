@@ -98,7 +98,12 @@ class Transport:
             while self.router.rcvmore:
                 self.router.recv()
                 extra = True
-            found.append(Incoming(address, frame.bytes, int(frame.get(zmq.SRCFD)), not extra))
+            try:
+                descriptor = int(frame.get(zmq.SRCFD))
+            except zmq.ZMQError:  # from a peer that speaks the first ZMTP, or is only taken for one: nobody of ours
+                self.counts["malformed"] += 1
+                continue
+            found.append(Incoming(address, frame.bytes, descriptor, not extra))
         return found
 
     def send(self, address: bytes, data: bytes) -> None:

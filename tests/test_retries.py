@@ -78,6 +78,19 @@ def test_a_copy_that_comes_after_its_acknowledgement_is_refused() -> None:
     assert contents(world.store) == before
 
 
+def test_a_number_used_for_another_request_is_refused() -> None:
+    world = a_world()
+    world.ask(wire.Record(by="r", run="r", id=5, content="Deploys of harbour wait for review"), "r")
+    before = contents(world.store)
+    for other in (
+        wire.Turn(by="r", run="r", id=5),
+        wire.Pin(by="r", run="r", id=5, target=next(iter(before["percepts"]))),
+    ):
+        with pytest.raises(Invalid, match="another request"):
+            world.ask(other, "r")
+    assert contents(world.store) == before
+
+
 def test_one_that_acknowledges_nothing_is_stopped_until_it_does() -> None:
     world = a_world()
     for number in range(1, UNACKNOWLEDGED_MAX + 1):

@@ -148,6 +148,8 @@ def record(
 
     Without ``producer`` the role is it. Raises Refused where the caller may not change the percept named.
     """
+    if roles is not None and not isinstance(roles, Mapping):
+        raise Invalid("roles: is not a mapping of names to texts", field="roles")
     request = wire.Record(
         content=content,
         producer=producer,

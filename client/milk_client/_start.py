@@ -24,6 +24,8 @@ _STEP_S = 0.02
 _AGAIN_S = 0.25
 """Between losing the lock and trying again: the winner may have been a daemon that was just stopping."""
 _ALREADY_RUNNING = 3
+_KILLED_MAX = 3
+"""How often a daemon that somebody killed while it started is started anew."""
 _TAIL_BYTES = 4000
 
 SYSTEMD_UNIT = "milkd.service"
@@ -69,6 +71,7 @@ class Starter:
         self._process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
         self._lost_to_another = False
+        self._killed = 0
         try:
             home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             home.run.mkdir(mode=0o700, exist_ok=True)
@@ -152,6 +155,9 @@ class Starter:
             self._lost_to_another = True
             self._not_before = monotonic() + _AGAIN_S
             return
+        if (status < 0 or status > 128) and self._killed < _KILLED_MAX:  # by a signal: nothing is wrong with it
+            self._killed += 1
+            return
         told = self._told()
         if len(self._commands) > 1 and (status == 127 or "No module named" in told):
             self._commands.pop(0)
@@ -165,8 +171,9 @@ class Starter:
         )
 
     def _told(self) -> str:
-        """The last lines that the daemon wrote to its log."""
+        """The last lines that the daemon wrote to its log, but for those that tell of no trouble."""
         size = os.fstat(self._log).st_size
         start = max(self._log_start, size - _TAIL_BYTES)
         text = os.pread(self._log, size - start, start).decode(errors="replace")
-        return "\n".join(line for line in text.splitlines()[-5:] if line.strip())
+        lines = [line for line in text.splitlines() if line.strip() and " INFO " not in line]
+        return "\n".join(lines[-5:])

@@ -289,7 +289,7 @@ class Restore(Request, kw_only=True):
 
 
 class List(Request, kw_only=True):
-    """List living percepts; not use. ``after`` is the ``next`` of the page before."""
+    """List living percepts; not use. ``all_sessions`` is for tools; ``after`` is the ``next`` of the page before."""
 
     scope: Scope = ""
     all_sessions: bool = False
@@ -329,7 +329,7 @@ class Status(Request, kw_only=True):
 
 
 class ArchiveList(Request, kw_only=True):
-    """Archive entries (M4), newest first. ``after`` is the ``next`` of the page before."""
+    """Archive entries (M4), newest first. ``all_sessions``, ``after``: as in ``list``."""
 
     all_sessions: bool = False
     pattern: str = ""
@@ -360,7 +360,7 @@ class MergeSession(Request, kw_only=True):
 
 
 class Export(Request, kw_only=True):
-    """A page of the store as it would stand in its file: a JSON document an item. ``scope`` "archive" too."""
+    """A page of the store as it would stand in its file: a JSON document an item. For tools."""
 
     scope: Name = "global"
     part: Part = "percepts"

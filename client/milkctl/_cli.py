@@ -13,7 +13,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 from milk_client import Tool
-from milk_client.errors import Invalid, TooLarge
+from milk_client.errors import Invalid, NotFound, TooLarge
 from milk_client.wire import MAX_MESSAGE_BYTES, Archived, Edge, Engram, Percept, PerceptRecord, Reply
 
 from milkctl import _complete
@@ -59,6 +59,16 @@ class Cli:
     def tool(self, session: str | None = None, role: str | None = None, run: str | None = None) -> Tool:
         """A client of the daemon, connected: it knows its session and role."""
         return self.client(session, role, run).connect()
+
+    def looker(self, session: str | None = None, role: str | None = None) -> Tool:
+        """A client that only looks: where its ``MILK_RUN_ID`` ended long ago it goes on without, and says so."""
+        try:
+            return self.tool(session, role)
+        except NotFound as error:
+            if error.field != "run":
+                raise
+            click.echo("milkctl: MILK_RUN_ID names a run that is not known any more; looking without it", err=True)
+            return self.tool(session, role, run="")
 
     def onlooker(self) -> Tool:
         """A client for what concerns no session or run: a ``MILK_RUN_ID`` of long ago is no obstacle."""

@@ -101,7 +101,7 @@ def forget(context: click.Context, percepts: tuple[str, ...]) -> None:
     }
     cli.emit(told, lambda style: show_facts.forgotten(done, style))
     for given, error in failed:
-        text = faults.as_text(error).removeprefix("ids: ")
+        text = faults.as_text(error, hint=not done).removeprefix("ids: ")  # "nothing was changed" is not so any more
         click.echo(f"milkctl: {visible(given)}: {visible_lines(text)}", err=True)
     context.exit(max((error.exit_status for _, error in failed), default=0))
 

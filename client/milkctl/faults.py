@@ -36,10 +36,10 @@ def as_document(error: MilkError) -> dict[str, Any]:
     return told
 
 
-def as_text(error: MilkError) -> str:
-    """An error as a person reads it: what happened, then what to do."""
+def as_text(error: MilkError, *, hint: bool = True) -> str:
+    """An error as a person reads it: what happened, then what to do (``hint``)."""
     candidates = [f"  {candidate}" for candidate in error.candidates] if isinstance(error, Ambiguous) else []
-    return "\n".join([error.message, *candidates, *([error.hint] if error.hint else [])])
+    return "\n".join([error.message, *candidates, *([error.hint] if error.hint and hint else [])])
 
 
 def tell(error: Exception, *, as_json: bool) -> int:

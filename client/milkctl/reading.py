@@ -64,7 +64,7 @@ def list_(
     role: str | None,
 ) -> None:
     """List what is remembered; not use."""
-    tool = cli.tool(session, role)
+    tool = cli.looker(session, role)
     asked: Any = scope or ""
     found = tool.list(scope=asked, producer=producer, min_w=min_w, pattern=pattern, all_sessions=all_sessions)
     cli.emit(found, lambda style: show_facts.listing(found, tool.session, style))
@@ -75,7 +75,7 @@ def list_(
 @pass_cli
 def show(cli: Cli, percept: str) -> None:
     """Show one percept, living or archived; not use."""
-    found = cli.tool().show(percept)
+    found = cli.looker().show(percept)
     cli.emit(found, lambda style: show_facts.shown(found, style))
 
 
@@ -88,7 +88,7 @@ def explain(cli: Cli, percept: str) -> None:
     Its strength and what decay took, its evidence and who may add to it, its rank, what keeps it from
     promotion, and when it will leave if nothing happens.
     """
-    found = cli.tool().explain(percept)
+    found = cli.looker().explain(percept)
     cli.emit(found, lambda style: show_explain.explained(found, style))
 
 
@@ -96,7 +96,7 @@ def explain(cli: Cli, percept: str) -> None:
 @pass_cli
 def conflicts(cli: Cli) -> None:
     """Show what contradicts what, and how to settle it."""
-    found = cli.tool().conflicts()
+    found = cli.looker().conflicts()
     cli.emit(found, lambda style: show_facts.conflicts(found, style))
 
 
@@ -114,5 +114,5 @@ def archive_list(cli: Cli, pattern: str, session: str | None, role: str | None) 
 
     Those of every session, unless --session names one.
     """
-    entries = cli.tool(session, role).archive(pattern=pattern, all_sessions=session is None)
+    entries = cli.looker(session, role).archive(pattern=pattern, all_sessions=session is None)
     cli.emit(entries, lambda style: show_facts.archive(entries, style))

@@ -91,6 +91,30 @@ def test_a_daemon_that_cannot_start_is_quoted(home: Path, monkeypatch: pytest.Mo
     assert seconds(started) < PATIENCE_S / 2
 
 
+@pytest.mark.parametrize("kills", [2, 9])
+def test_a_daemon_that_is_killed_while_it_starts_is_started_anew_but_not_for_ever(
+    home: Path, monkeypatch: pytest.MonkeyPatch, daemon_script: Path, tmp_path: Path, kills: int
+) -> None:
+    tally = tmp_path / "tally"
+    code = f"""
+import os, sys
+with open({str(tally)!r}, "a") as tally:
+    tally.write("x")
+if os.path.getsize({str(tally)!r}) <= {kills}:
+    os.kill(os.getpid(), 9)
+os.execv(sys.executable, [sys.executable, {str(daemon_script)!r}])
+"""
+    monkeypatch.setattr(_start, "commands", lambda _home: [[sys.executable, "-c", code]])
+    agent = Milk("app", home=home, timeout=PATIENCE_S)
+    if kills == 2:
+        agent.connect()
+    else:
+        with pytest.raises(NoDaemon, match="status 247"):
+            agent.connect()
+    agent.close()
+    assert tally.read_text() == ("xxx" if kills == 2 else "xxxx")
+
+
 def test_a_client_that_was_installed_alone_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('No module named milkd')"]
     monkeypatch.setattr(_start, "commands", lambda _home: [command, ["/nonexistent/milkd"]])

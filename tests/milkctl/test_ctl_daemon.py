@@ -125,6 +125,12 @@ def test_looking_starts_no_run_and_moves_no_clock(ctl: Ctl) -> None:
     after = ctl.status()
     assert (before.runs, before.clocks, before.event) == ([], after.clocks, after.event)
     assert ctl("status", MILK_RUN_ID="long-gone").status == 0
+    for looking in (["list"], ["conflicts"], ["archive", "list"]):
+        done = ctl(*looking, MILK_RUN_ID="long-gone")
+        assert done.status == 0 and "looking without it" in done.err
+    for doing in (["record", "Said in a run of long ago"], ["recall", "uv"]):
+        done = ctl(*doing, MILK_RUN_ID="long-gone")
+        assert done.status == 5 and "Unset MILK_RUN_ID" in done.err
 
 
 def test_consolidate_reports(ctl: Ctl) -> None:

@@ -132,6 +132,7 @@ def test_the_archive_and_back(ctl: Ctl) -> None:
 def test_forget_goes_on_past_what_fails(ctl: Ctl) -> None:
     one, two = ctl.record("A secret of zebras"), ctl.record("A riddle of yaks")
     done = ctl("forget", "ffffffff", one, "zz")
+    assert "nothing was changed" not in done.err
     assert done.status == 5
     assert done.out.startswith(f"Forgotten: #{one[:8]}")
     assert done.err.count("milkctl: ") == 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
+import resource
 import socket as plain
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -55,6 +57,7 @@ CALLS: dict[str, tuple[str, type[MilkError], Callable[[Milk], object]]] = {
     "surrogate in a query": ("query", Invalid, lambda m: m.get("\udfff")),
     "unknown producer": ("producer", Invalid, lambda m: m.record("x is y", producer="nobody")),  # type: ignore[arg-type]
     "unknown consumer": ("consumer", Invalid, lambda m: m.record("x is y", consumer="all")),  # type: ignore[arg-type]
+    "roles that are none": ("roles", Invalid, lambda m: m.record("x is y", roles=5)),
     "unknown role name": ("roles", Invalid, lambda m: m.record("x is y", roles={"who": "me"})),
     "core and same_as": ("core", Invalid, lambda m: m.record("x is y", core=True, same_as=SOME)),
     "long subject": ("subject", TooLarge, lambda m: m.record("x is y", subject="s" * 201)),
@@ -252,12 +255,37 @@ def test_an_error_carries_the_number_of_its_request(bad: tuple[Daemon, Milk]) ->
 
 def test_what_is_no_zeromq_at_all_disturbs_nobody(bad: tuple[Daemon, Milk]) -> None:
     daemon, milk = bad
-    for data in (b"", b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", b"\xff" + b"\0" * 8 + b"\x7f" + b"\3\0NULL" + b"\0" * 48):
+    chance = random.Random(7)
+    junk = [chance.randbytes(chance.choice((1, 9, 64, 1000))) for _ in range(300)]
+    for data in (
+        b"",
+        b"\0" * 100,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" + b"\0" * 8 + b"\x7f" + b"\3\0NULL" + b"\0" * 48,
+        b"\x01\x00\x05\x00hello",  # a greeting and a message of the first ZMTP
+        b"\x01\x00" * 50,
+        *junk,
+    ):
         with plain.socket(plain.AF_UNIX) as raw:
             raw.connect(str(daemon.home.socket))
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 raw.sendall(data)
     assert milk.get("build falcon")
+    assert daemon.process is not None and daemon.process.poll() is None, "it is the same daemon"
+
+
+def test_more_connections_than_a_login_shell_allows_files(daemon: Daemon) -> None:
+    """libzmq aborts the process that cannot accept: the daemon raises its own limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard > 600
+    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2000)), hard))
+    with contextlib.ExitStack() as stack:
+        for _ in range(500):
+            raw = stack.enter_context(plain.socket(plain.AF_UNIX))
+            raw.connect(str(daemon.home.socket))
+        assert daemon.status().pid == daemon.pid
+    assert daemon.process is not None and daemon.process.poll() is None
 
 
 def test_a_message_far_beyond_the_limit_is_dropped_and_the_daemon_stays_small(bad: tuple[Daemon, Milk]) -> None:

@@ -123,7 +123,7 @@ def test_a_removed_run_folder_is_made_anew_and_the_home_stays_locked(daemon: Dae
     daemon.start()
     shutil.rmtree(daemon.root / "run")
     assert daemon.run()[0] == 3, "the lock is not only a file"
-    until(lambda: (daemon.root / "run" / "endpoint").exists(), what="it listens anew")
+    until((daemon.root / "run" / "endpoint").exists, what="it listens anew")
     assert (daemon.root / "run" / "lock").read_text().strip() == str(daemon.pid)
     status, told = daemon.run()
     assert status == 3 and str(daemon.pid) in told
