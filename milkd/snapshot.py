@@ -135,20 +135,25 @@ class Files:
         self.memory = memory
         self.hashes: dict[str, str] = {}
         self._marks: dict[str, tuple[int, int, int]] = {}
+        self._edits: list[tuple[str, bytes]] = []
+        """Edits that stood where files were put and are not told yet: a set that fails later keeps them."""
 
     # ------------------------------------------------------------ writing
 
     def write(self, cut: Cut) -> Written:
-        """Write a set. Raises OSError, with the old set in place and no half one left. Off the core thread."""
+        """Write a set. Raises OSError; the set is then the old one, or one that `recover` makes whole.
+
+        Off the core thread.
+        """
         try:
             hashes, sizes = self._write_beside(cut)
         except OSError:
-            # Half a set takes room and holds content that `forget` could not reach.
-            for leftover in self.memory.glob(f".*.{cut.generation}.tmp"):
-                leftover.unlink(missing_ok=True)
+            # Half a set takes room and holds content that `forget` could not reach. What the mark names stays.
+            if self._marked() != cut.generation:
+                self._tidy(f"*.{cut.generation}")
             raise
-        edits = self._rename(cut)
-        self.hashes.update(hashes)
+        self._rename(cut, hashes)
+        edits, self._edits = self._edits, []
         return Written(cut, hashes, sizes, edits)
 
     def _write_beside(self, cut: Cut) -> tuple[dict[str, str], dict[str, int]]:
@@ -169,17 +174,35 @@ class Files:
         registry.replace_file(self.memory / registry.SET_MARK, msgspec.json.encode(mark))
         return hashes, sizes
 
-    def _rename(self, cut: Cut) -> list[tuple[str, bytes]]:
-        """Each file into place; returns edits that stood there unseen."""
+    def _rename(self, cut: Cut, hashes: dict[str, str]) -> None:
+        """Each file into place."""
         memory = self.memory
-        edits = [edit for name in self._order(cut) if (edit := self._put(name, cut.generation))]
+        for name in self._order(cut):
+            self._put(name, cut.generation, hashes[name])
         for name in cut.removed:
             _target(memory / f"{name}.json").unlink(missing_ok=True)
             self.hashes.pop(f"{name}.json", None)
         sync_folder(memory)
+        self._tidy("*")  # of sets that failed before this one
         (memory / registry.SET_MARK).unlink()
         sync_folder(memory)
-        return edits
+
+    def _marked(self) -> int:
+        """The generation that the mark names, 0 for none."""
+        try:
+            data = (self.memory / registry.SET_MARK).read_bytes()
+        except FileNotFoundError:
+            return 0
+        return int(msgspec.json.decode(data)["generation"])
+
+    def _tidy(self, names: str) -> None:
+        """Remove temporary files, those beside the targets of linked files included."""
+        for leftover in self.memory.glob(f".{names}.tmp"):
+            leftover.unlink(missing_ok=True)
+        for link in self.memory.glob("*.json"):
+            if link.is_symlink():
+                for leftover in _target(link).parent.glob(f".{link.name}.{names.removeprefix('*.')}.tmp"):
+                    leftover.unlink(missing_ok=True)
 
     def _documents(self, cut: Cut) -> Iterator[tuple[str, Iterator[bytes]]]:
         at = cut.at
@@ -203,20 +226,21 @@ class Files:
         order = [*scopes, *archive] if cut.revived else [*archive, *scopes]
         return [*order, "state.json"]
 
-    def _put(self, name: str, generation: int) -> tuple[str, bytes] | None:
-        """Rename one file into place; an edit that stood there unseen comes back with its name."""
+    def _put(self, name: str, generation: int, digest: str) -> None:
+        """Rename one file into place; an edit that stood there unseen is kept to be told."""
         temporary, target = self._temporary(name, generation), _target(self.memory / name)
-        edit = None
-        if target.exists() and _exchange(temporary, target):
-            if name != "state.json" and _identity(temporary) != self._marks.get(name):
-                data = temporary.read_bytes()
-                if hashlib.sha256(data).hexdigest() != self.hashes.get(name, ""):
-                    edit = (name, data)
-            temporary.unlink()
-        else:
+        exchanged = target.exists() and _exchange(temporary, target)
+        if not exchanged:
             os.replace(temporary, target)
-        self._marks[name] = _identity(target)
-        return edit
+        known, before = self._marks.get(name), self.hashes.get(name, "")
+        self._marks[name], self.hashes[name] = _identity(target), digest
+        if not exchanged:
+            return
+        if name != "state.json" and _identity(temporary) != known:
+            data = temporary.read_bytes()
+            if hashlib.sha256(data).hexdigest() != before:
+                self._edits.append((name, data))
+        temporary.unlink()
 
     def _temporary(self, name: str, generation: int) -> Path:
         target = _target(self.memory / name)
@@ -242,8 +266,7 @@ class Files:
             sync_folder(self.memory)
             path.unlink()
             note = f"finished writing generation {mark['generation']} of the files"
-        for leftover in self.memory.glob(".*.tmp"):
-            leftover.unlink()
+        self._tidy("*")
         return note
 
     def read(self, name: str) -> bytes | None:
