@@ -80,6 +80,8 @@ class Daemon:
         self.reception = Reception(settings, version, self.faults)
         self.loop_max_ms = 0.0
         self._waiting: list[_Waiting] = []
+        self._postponed: list[Edited] = []
+        """Edits by hand that could not be written down: they wait for room on the disk."""
         self._watched: frozenset[Process] = frozenset()
         self._told_health: dict[str, str] = {}
         self._stopping = False
@@ -193,6 +195,7 @@ class Daemon:
                 self.store.rollback(mark)
                 self.keeper.health["journal"] = _disk_trouble(error)
                 self.faults["storage_full"] += 1
+                self._postponed += [request for request in internal if isinstance(request, Edited)]
                 self._answer_without_disk(asked)
         self._watched = runs.watched(self.store)
         self._tell()
@@ -256,11 +259,15 @@ class Daemon:
     def _apply_internal(self, request: Internal) -> None:
         try:
             self.service.apply(request, read_clocks(), Peer())
-        except MilkError as error:
-            self.keeper.health["edit"] = f"an edit by hand was not taken in: {error.message}"
-        except Exception:
-            log.exception("internal %s failed", type(request).__name__.lower())
-            self.faults["internal"] += 1
+            if isinstance(request, Edited):
+                self.keeper.notes.append(f"an edit of {request.scope}.json by hand was taken in")
+        except Exception as error:
+            why = error.message if isinstance(error, MilkError) else f"failed inside ({type(error).__name__})"
+            if not isinstance(error, MilkError):
+                log.exception("internal %s failed", type(request).__name__.lower())
+                self.faults["internal"] += 1
+            if isinstance(request, Edited):
+                self.keeper.refuse(f"{request.scope}.json", request.data, _date(read_clocks()), why)
 
     def _answer(self, one: Asked) -> None:
         """Send an answer, now or when the files hold what it says."""
@@ -354,7 +361,8 @@ class Daemon:
                     log.warning("the socket file was gone or replaced: listening anew on %s", self.home.socket)
                     host.write_endpoint(self.home, self.version)
                 host.notify("WATCHDOG=1")
-                return list(self._look(tuple(self.keeper.unreadable()), now))
+                postponed, self._postponed = self._postponed, []
+                return [*postponed, *self._look(tuple(self.keeper.unreadable()), now)]
         return []
 
     def _holds_home(self) -> bool:

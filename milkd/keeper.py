@@ -303,26 +303,26 @@ class Keeper:
         scope = name.removesuffix(".json")
         self.store.dirty.add(scope if name != "state.json" else GLOBAL)
         if scope in ("archive", "state"):
-            self._refuse(name, data, date, "is milkd's own; use `milkctl restore` and `milkctl forget`")
+            self.refuse(name, data, date, "is milkd's own; use `milkctl restore` and `milkctl forget`")
             return None
         try:
             theirs = shapes.parse(data)
             _check_keys(data)
         except (NotAFile, ValueError, RecursionError) as error:
-            self._refuse(name, data, date, f"is not valid ({error})")
+            self.refuse(name, data, date, f"is not valid ({error})")
             return None
         if theirs.wrong:
             first = theirs.wrong[0]
-            self._refuse(name, data, date, f"has {first.where} wrong: {first.why}")
+            self.refuse(name, data, date, f"has {first.where} wrong: {first.why}")
             return None
         base = self._bases.get(scope, {}).get(theirs.own.generation)
         if base is None:
-            self._refuse(name, data, date, f"is based on generation {theirs.own.generation}, no longer known")
+            self.refuse(name, data, date, f"is based on generation {theirs.own.generation}, no longer known")
             return None
-        self.notes.append(f"an edit of {name} by hand was taken in")
-        return Edited(scope, theirs, base.parsed())
+        return Edited(scope, theirs, base.parsed(), data)
 
-    def _refuse(self, name: str, data: bytes, date: str, why: str) -> None:
+    def refuse(self, name: str, data: bytes, date: str, why: str) -> None:
+        """Set an edit by hand aside that was not taken in, and tell why."""
         forgotten = [key.removeprefix("forgotten:") for key in self.store.meta if key.startswith("forgotten:")]
         try:
             path = registry.set_aside(self.home.memory, name, registry.scrubbed(data, forgotten), date)

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from milk_client.errors import Invalid
 from milk_client.paths import check_session
+from milk_client.wire import PerceptRecord
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -136,6 +137,10 @@ class _Loader:
         store.put_quietly("file", name, parsed.extra)
         label_of: dict[str, str] = {}
         for engram, extra in parsed.engrams:
+            if engram.subject_label in store.scope(name).engrams or engram.id in store.groups:
+                raw = shapes.indented(engram, extra, 0)
+                self.aside(f"{name}.engram.json", raw, f"the engram {engram.subject_label!r} stands there twice")
+                continue
             store.put_quietly(
                 "engram",
                 engram.id,
@@ -156,11 +161,21 @@ class _Loader:
                 self.notes.append(f"{name}.json: {record.id[:8]} was forgotten and does not come back")
                 store.dirty.add(name)
                 continue
+            if record.engram_id and record.engram_id not in store.groups:
+                self._make_engram(record, name)
             held = shapes.held_from(record, extra, name, clock_s, global_s, store.next_seq())
             store.put_quietly("percept", record.id, held)
             store.event = max(store.event, record.evidence_event)
         for edge, extra in parsed.edges:
             self.waiting.append((Link(edge, 0, extra), f"{name}.json"))
+
+    def _make_engram(self, record: PerceptRecord, scope: str) -> None:
+        """The engram that a percept names and nobody wrote down: by its theme, where that label is free."""
+        theme = record.roles.get("theme", "")
+        label = theme if theme and theme not in self.store.scope(scope).engrams else record.engram_id
+        group = Group(record.engram_id, label, scope, record.created_at, record.updated_at)
+        self.store.put_quietly("engram", group.id, group)
+        self.store.dirty.add(scope)
 
     def archive(self) -> None:
         data = self.files.read("archive.json")
@@ -196,6 +211,10 @@ class _Loader:
             ends = (edge.source, edge.target)
             if not all(end in store.percepts or end in store.archive for end in ends):
                 self.aside(f"{file}.edge.json", shapes.edge_json(link), "an edge lacks an end")
+                continue
+            places = {(store.percepts.get(end) or store.archive[end].held).scope for end in ends}
+            if len(places - {GLOBAL}) > 1:
+                self.aside(f"{file}.edge.json", shapes.edge_json(link), "an edge joins two sessions")
                 continue
             if edge.relation == "contradicts" and edge_key(edge.target, edge.source, "contradicts") in store.links:
                 continue

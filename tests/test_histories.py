@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from milk_client import wire
 from milk_client.errors import Invalid, MilkError
-from world import DAY_S, World, check_invariants, contents, replayed
+from msgspec.structs import replace
+from world import DAY_S, World, check_invariants, contents, file_of, replayed
 
+from milkd import shapes
 from milkd.cells import Effect
+from milkd.edits import Edited
 from milkd.rules.percept import GLOBAL, Now
 from milkd.service import Checkpoint, Retune
 
@@ -192,12 +195,49 @@ class Histories(RuleBasedStateMachine):
         world = self.world
         now = world.now
         world.now = Now(now.wall + minutes * 60, now.mono + minutes * 60, now.boot + minutes * 60)
+        before = world.store.clocks.runs.get(run)
         with pytest.raises(Invalid):
             world.ask(wire.Record(by=run, run=run, content="   "), run)
-        before = world.store.clocks.runs[run]
+        self.world.advance(0.0)
         self.record(run, TEXTS[0], "primary", False, "", "")
         after = world.store.clocks.runs[run]
-        assert minutes < 60 or after.began_at > before.began_at or not before.live
+        assert minutes < 60 or before is None or after.began_at != before.began_at
+
+    @rule(scope=st.sampled_from(["one", "two", GLOBAL]), data=st.data())
+    def edit_by_hand(self, scope: str, data: st.DataObject) -> None:
+        """A person changes a file at random; what no command may do is refused, and changes nothing."""
+        store = self.world.store
+        base = shapes.parse(file_of(store, scope))
+        theirs = shapes.parse(file_of(store, scope))
+        everywhere = [(held.record, held.extra) for held in store.percepts.values()]
+        archived = [(gone.held.record, gone.held.extra) for gone in store.archive.values()]
+        for _ in range(data.draw(st.integers(1, 3))):
+            what = data.draw(st.sampled_from(["drop", "paste", "text", "core", "strength", "join", "engrams", "link"]))
+            n = data.draw(picks)
+            if what == "paste" and everywhere + archived:
+                theirs.percepts.append((everywhere + archived)[n % len(everywhere + archived)])
+            elif what == "link" and everywhere:
+                ends = [everywhere[n % len(everywhere)][0].id, everywhere[n // 2 % len(everywhere)][0].id]
+                if ends[0] != ends[1]:
+                    theirs.edges.append((wire.Edge(*ends, data.draw(st.sampled_from(["extends", "contradicts"]))), {}))
+            elif what == "engrams":
+                theirs.engrams = theirs.engrams[n % 2 :]
+            elif theirs.percepts:
+                record, extra = theirs.percepts.pop(n % len(theirs.percepts))
+                engrams = ["", "nowhere", *store.groups]
+                fields: dict[str, Any] = {
+                    "text": {"content": f"  {TEXTS[n % len(TEXTS)]} by hand "},
+                    "core": {"core": not record.core},
+                    "strength": {"w": (n % 11) / 10},
+                    "join": {"engram_id": engrams[n % len(engrams)]},
+                }.get(what, {})
+                if what != "drop":
+                    theirs.percepts.insert(0, (replace(record, **fields), extra))
+        before = contents(store)
+        try:
+            self.world.apply(Edited(scope, theirs, base))
+        except MilkError:
+            assert contents(store) == before
 
     @rule()
     def files_are_written(self) -> None:
@@ -268,5 +308,5 @@ class Histories(RuleBasedStateMachine):
             check_invariants(again)
 
 
-Histories.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Histories.TestCase.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 TestHistories = Histories.TestCase

@@ -10,7 +10,8 @@ import msgspec
 from milk_client import wire
 from milk_client.errors import UnknownRun
 
-from milkd.cells import CELL_TYPES, Effect
+from milkd import shapes
+from milkd.cells import CELL_TYPES, Effect, FileExtra
 from milkd.clocks import Process
 from milkd.config import Memory
 from milkd.rules.percept import GLOBAL, Now
@@ -106,7 +107,9 @@ def contents(store: Store) -> dict[str, Any]:
 
 def check_invariants(store: Store) -> None:
     """What holds of a store at every moment, whatever happened: the derived tells of the stored."""
-    assert set(store.clocks.heard) == {i for i, run in store.clocks.runs.items() if run.live}, "who lives is listened to"
+    assert set(store.clocks.heard) == {i for i, run in store.clocks.runs.items() if run.live}, (
+        "who lives is listened to"
+    )
     assert not store.percepts.keys() & store.archive.keys(), "every id stands in exactly one place"
     for name, scope in store.scopes.items():
         living = {i for i, held in store.percepts.items() if held.scope == name}
@@ -137,3 +140,15 @@ def check_invariants(store: Store) -> None:
         if record.engram_id:
             group = store.groups[record.engram_id]
             assert group.scope == held.scope, "an engram and its members share a scope"
+
+
+def file_of(store: Store, scope: str) -> bytes:
+    """A scope's file as it would be written now."""
+    held = store.scope(scope)
+    parts = [
+        ("percepts", [shapes.percept_json(store, store.percepts[i], 2) for i in held.living]),
+        ("engrams", [shapes.engram_json(store, store.groups[i], store.members(i), 2) for i in held.engrams.values()]),
+        ("edges", [shapes.edge_json(store.links[key], 2) for key in sorted(held.edges)]),
+    ]
+    own = shapes.Own(generation=1, clock_s=store.clocks.reading(scope))
+    return b"".join(shapes.document(parts, own, store.files.get(scope, FileExtra())))
