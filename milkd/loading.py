@@ -49,6 +49,7 @@ class _Loader:
         self.date = date
         self.notes: list[str] = []
         self.problems: list[str] = []
+        self.unusable: list[tuple[str, bytes, str]] = []
         self.bases: dict[tuple[str, int], Parsed] = {}
         self.generation = 0
         self.waiting: list[tuple[Link, str]] = []
@@ -56,8 +57,13 @@ class _Loader:
         """Files that somebody changed while no daemon ran."""
 
     def aside(self, name: str, data: bytes, why: str) -> None:
-        path = registry.set_aside(self.files.memory, name, data, self.date)
-        self.problems.append(f"{name}: {why}; kept as memory/{path.relative_to(self.files.memory)}")
+        self.unusable.append((name, data, why))
+
+    def keep_unusable(self) -> None:
+        """Set aside what could not be used. Last, for a start that is refused changes nothing."""
+        for name, data, why in self.unusable:
+            path = registry.set_aside(self.files.memory, name, data, self.date)
+            self.problems.append(f"{name}: {why}; kept as memory/{path.relative_to(self.files.memory)}")
 
     def wrongs(self, name: str, wrong: Iterable[Wrong]) -> None:
         for part in wrong:
@@ -84,7 +90,7 @@ class _Loader:
                     f"state.json has format {form}, written by a newer milkd. Upgrade milkd; nothing was changed."
                 )
             state = read_state(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             self.aside("state.json", data, f"cannot be read ({error}): runs and clocks start anew")
             return State()
         store = self.store
@@ -224,19 +230,20 @@ class _Loader:
 
 def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
     """Fill a store. Raises TooNew, JournalTooNew or OSError; the home is as it was then."""
-    recovered = files.recover()
+    recovered = files.recover(date)
     loader = _Loader(store, files, date)
     if recovered:
         loader.notes.append(recovered)
-    foreign = _keep_foreign(files.memory, date)
-    if foreign:
-        loader.notes.append(f"the files found here were copied to memory/{registry.BEFORE}{date} first")
     state = loader.state()
     for name in files.scopes():
         loader.scope(name, state.files)
     loader.archive()
     loader.edges()
+    foreign = _keep_foreign(files.memory, date)
+    if foreign:
+        loader.notes.append(f"the files found here were copied to memory/{registry.BEFORE}{date} first")
     damaged = _replay(store, loader, journal, state.journal)
+    loader.keep_unusable()
     journal.next_number = max(journal.next_number, state.journal + 1)
     store.settle()
     return Loaded(loader.generation, loader.notes, loader.problems, loader.bases, foreign, damaged)

@@ -128,6 +128,14 @@ def _scope_cut(store: Store, name: str) -> ScopeCut:
     )
 
 
+class _Mark(Struct):
+    """`.set.json`: a set whose files are all written and synced, with their hashes, while it is put in place."""
+
+    generation: int
+    files: dict[str, str]
+    removed: list[str]
+
+
 class Files:
     """The set on disk. One thread at a time writes; only the holder of the home's lock renames."""
 
@@ -170,7 +178,7 @@ class Files:
         state = _state_json(cut.state)
         sizes["state.json"] = registry.write_file(self._temporary("state.json", cut.generation), [state])
         hashes["state.json"] = hashlib.sha256(state).hexdigest()
-        mark = {"generation": cut.generation, "files": hashes, "removed": [f"{n}.json" for n in cut.removed]}
+        mark = _Mark(cut.generation, hashes, [f"{name}.json" for name in cut.removed])
         registry.replace_file(self.memory / registry.SET_MARK, msgspec.json.encode(mark))
         return hashes, sizes
 
@@ -190,10 +198,9 @@ class Files:
     def _marked(self) -> int:
         """The generation that the mark names, 0 for none."""
         try:
-            data = (self.memory / registry.SET_MARK).read_bytes()
-        except FileNotFoundError:
+            return msgspec.json.decode((self.memory / registry.SET_MARK).read_bytes(), type=_Mark).generation
+        except (FileNotFoundError, msgspec.DecodeError):
             return 0
-        return int(msgspec.json.decode(data)["generation"])
 
     def _tidy(self, names: str) -> None:
         """Remove temporary files, those beside the targets of linked files included."""
@@ -248,7 +255,7 @@ class Files:
 
     # ------------------------------------------------------------ reading
 
-    def recover(self) -> str:
+    def recover(self, date: str) -> str:
         """Make the set whole after a crash: finish one that was marked, drop one that was not.
 
         Returns a note for people, "" where there was nothing to do. Raises OSError.
@@ -256,18 +263,28 @@ class Files:
         path = self.memory / registry.SET_MARK
         note = ""
         if path.exists():
-            mark = msgspec.json.decode(path.read_bytes())
-            for name, digest in mark["files"].items():
-                temporary = self._temporary(name, mark["generation"])
-                if temporary.exists() and hashlib.sha256(temporary.read_bytes()).hexdigest() == digest:
-                    os.replace(temporary, _target(self.memory / name))
-            for name in mark["removed"]:
-                _target(self.memory / name).unlink(missing_ok=True)
-            sync_folder(self.memory)
+            data = path.read_bytes()
+            try:
+                mark = msgspec.json.decode(data, type=_Mark)
+            except (msgspec.DecodeError, RecursionError):
+                # The journal has what the files lack: it begins anew only when a set is whole.
+                registry.set_aside(self.memory, path.name, data, date)
+                note = f"{path.name} could not be read and was set aside; what it was about is in the journal"
+            else:
+                self._finish(mark)
+                note = f"finished writing generation {mark.generation} of the files"
             path.unlink()
-            note = f"finished writing generation {mark['generation']} of the files"
         self._tidy("*")
         return note
+
+    def _finish(self, mark: _Mark) -> None:
+        for name, digest in mark.files.items():
+            temporary = self._temporary(name, mark.generation)
+            if temporary.exists() and hashlib.sha256(temporary.read_bytes()).hexdigest() == digest:
+                os.replace(temporary, _target(self.memory / name))
+        for name in mark.removed:
+            _target(self.memory / name).unlink(missing_ok=True)
+        sync_folder(self.memory)
 
     def read(self, name: str) -> bytes | None:
         """A file's bytes, None where there is none; remembers what it is, to tell edits from own writes."""
@@ -301,7 +318,8 @@ class Files:
 
     def scopes(self) -> list[str]:
         """Names of the scopes that have a file, the global one first."""
-        found = [p.stem for p in self.memory.glob("*.json") if not registry.is_conflicted_copy(p.name)]
+        files = (path for path in self.memory.glob("*.json") if path.is_file())
+        found = [path.stem for path in files if not registry.is_conflicted_copy(path.name)]
         return [GLOBAL, *sorted(name for name in found if name[0] != "." and name not in registry.OWN_NAMES)]
 
 
