@@ -27,9 +27,10 @@ class Kept(World):
     """A service whose store is on disk. Each answer is in the journal; files are written when the test says so."""
 
     def __init__(
-        self, root: Path, knobs: dict[str, Any] | None = None, *, after: World | None = None, writer: bool = False
+        self, root: Path, *, after: World | None = None, date: str = DATE, writer: bool = False, **knobs: Any
     ) -> None:
-        super().__init__(knobs or {})
+        super().__init__(knobs)
+        self.date = date
         self.numbers = itertools.count(1)
         if isinstance(after, Kept):
             self.now, self.numbers = after.now, after.numbers
@@ -40,7 +41,7 @@ class Kept(World):
         self.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.box: queue.SimpleQueue[SnapshotDone] = queue.SimpleQueue()
         self.keeper = Keeper(self.home, self.store, self.box.put, 1 << 24)
-        self.loaded = self.keeper.load(DATE, self.now.boot)
+        self.loaded = self.keeper.load(date, self.now.boot)
         if not writer:
             self.keeper.end_writer()
 
@@ -69,14 +70,14 @@ class Kept(World):
 
     def files(self) -> SnapshotDone:
         """Write a set of files; edits by hand that it met are taken in."""
-        done, edits = self.keeper.write_last(DATE, self.now.boot)
+        done, edits = self.keeper.write_last(self.date, self.now.boot)
         for edited in edits:
             self.apply(edited)
         return done
 
     def look(self, *names: str) -> int:
         """Notice files that another hand has changed; how many were merged."""
-        edits = self.keeper.look(names, DATE, self.now.boot)
+        edits = self.keeper.look(names, self.date, self.now.boot)
         for edited in edits:
             self.apply(edited)
         return len(edits)
@@ -95,6 +96,39 @@ class Kept(World):
         folder = self.memory / "aside"
         found = folder.iterdir() if folder.is_dir() else ()
         return {path.name.removeprefix(f"{DATE}-"): path.read_bytes() for path in found}
+
+
+def furnished(root: Path) -> Kept:
+    """A home with a set of files: two sessions, a core global, an edge, an engram and an archive."""
+    world = Kept(root)
+    world.attach("r", "s")
+    world.say("r", "Never commit secrets", core=True, producer="user")
+    world.say("r", "The user likes rye bread", producer="user", subject="bread")
+    for content in ("Keys hang by the door", "Backups run at noon", "Host is falcon"):
+        world.say("r", content)
+    keys, backups, host = (i for i, held in world.store.percepts.items() if held.record.producer == "primary")
+    world.ask(wire.Link(source=keys, target=backups, relation="extends"))
+    world.say("r", "Host is osprey", replaces=host)
+    world.ask(wire.Record(session="t", content="Tea is at four"))
+    world.advance(600.0)
+    assert not world.files().error
+    return world
+
+
+def percept(number: int, content: str, **more: Any) -> dict[str, Any]:
+    """A percept with what a file of an older program has at least."""
+    made = {"id": f"{number:08x}-0000-4000-8000-000000000000", "content": content, "w": 0.7}
+    return {**made, "created_at": "2026-01-05T09:00:00Z", "updated_at": "2026-01-05T09:00:00Z", **more}
+
+
+def contents(world: Kept) -> set[str]:
+    """What is said by those that live."""
+    return {held.record.content for held in world.store.percepts.values()}
+
+
+def bytes_in(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def without_journal(root: Path, copy: Path) -> Path:

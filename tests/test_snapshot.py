@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faults import BROKEN, FULL, Disk, How, PowerCut, broken
-from kept import DATE, Kept, in_files, view, without_journal
+from kept import DATE, Kept, furnished, in_files, view, without_journal
 from milk_client import wire
 
 from milkd import snapshot
@@ -19,23 +19,6 @@ from milkd import snapshot
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
-
-
-def old_set(root: Path) -> Kept:
-    """A home with a set: two sessions, a core global, edges, an engram and an archive."""
-    world = Kept(root)
-    world.attach("r", "s")
-    world.say("r", "Never commit secrets", core=True, producer="user")
-    world.say("r", "The user likes rye bread", producer="user", subject="bread")
-    for content in ("Keys hang by the door", "Backups run at noon", "Host is falcon"):
-        world.say("r", content)
-    keys, backups, host = (i for i, held in world.store.percepts.items() if held.record.producer == "primary")
-    world.ask(wire.Link(source=keys, target=backups, relation="extends"))
-    world.say("r", "Host is osprey", replaces=host)
-    world.ask(wire.Record(session="t", content="Tea is at four"))
-    world.advance(600.0)
-    assert not world.files().error
-    return world
 
 
 def promotes(world: Kept) -> None:
@@ -62,7 +45,7 @@ Change = Callable[[Kept], None]
 def each_step(disk: Disk, base: Path, change: Change, how: How, error: int = FULL) -> Iterator[tuple[Kept, Any, Any]]:
     """A world for each step of writing a set, in which that step has failed; what it knew before, and knows."""
     for number in itertools.count():
-        world = old_set(base / f"{number}")
+        world = furnished(base / f"{number}")
         old = view(world.store)
         change(world)
         new = view(world.store)
@@ -136,7 +119,7 @@ def edited(path: Path, old: str, new: str) -> None:
 def test_an_edit_that_lands_just_before_its_file_is_renamed_is_taken_in_m3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    world = old_set(tmp_path / "home")
+    world = furnished(tmp_path / "home")
     world.say("r", "Bread comes on Tuesdays")
     real, path = snapshot._exchange, world.memory / "s.json"
 
@@ -159,7 +142,7 @@ def test_an_edit_that_lands_just_before_its_file_is_renamed_is_taken_in_m3(
 
 
 def test_what_failed_beside_a_linked_file_is_tidied_up_too(disk: Disk, tmp_path: Path) -> None:
-    world = old_set(tmp_path / "home")
+    world = furnished(tmp_path / "home")
     away = tmp_path / "dotfiles"
     away.mkdir()
     path = world.memory / "s.json"
@@ -211,7 +194,7 @@ def test_a_set_that_is_wanted_while_one_is_written_follows_it(
 def test_the_folder_is_synced_before_the_first_and_after_the_last_file_is_put_in_place(
     disk: Disk, tmp_path: Path
 ) -> None:
-    world = old_set(tmp_path)
+    world = furnished(tmp_path)
     promotes(world)
     disk.begin(-1, "once")
     assert not world.files().error
