@@ -201,7 +201,7 @@ class _Loader:
             if gone.held.id in store.percepts or f"forgotten:{gone.held.id}" in store.meta:
                 continue
             store.put_quietly("archive", gone.held.id, self._placed(gone))
-            self.waiting += [(Link(edge, 0), "archive.json") for edge in edges]
+            self.waiting += [(link, "archive.json") for link in edges]
 
     def _placed(self, gone: Gone) -> Gone:
         held = gone.held

@@ -73,9 +73,9 @@ def _begin_new(
         root = next((p for p in chain if p in closed), chain[0])
         for old in [n for n, s in store.clocks.sittings.items() if s.closed and s.process == root]:
             store.put_lazy("sitting", str(old), None)
-        store.put_lazy("sitting", str(number), Sitting(number, root))
+        store.put("sitting", str(number), Sitting(number, root))
     run = Run(run_id, session, role, process or chain[0], number, stamp(now.wall), tool=tool)
-    store.put_lazy("run", run_id, run)
+    store.put("run", run_id, run)
     store.clocks.hear(run, now)
     store.note_heard_of(run_id)
     Change(store, now, str, run).tell("attached", session=session, detail=f"pid {run.process.pid} as {role}")
@@ -105,13 +105,13 @@ def end(store: Store, run: Run, how: Ending, now: Now, new_id: Callable[[], str]
     """A run ends; its exit pass runs before it leaves (M13, M15). Silence may close its sitting (M5)."""
     change = Change(store, now, new_id, run)
     report = run_pass(change, run.session, sitting_of(store, run))
-    store.put_lazy("run", run.id, replace(run, ended=how, ended_boot=now.boot))
+    store.put("run", run.id, replace(run, ended=how, ended_boot=now.boot))
     change.tell(how, session=run.session)
     if how == "silent":
         others = [other for other in store.clocks.live_runs() if other.sitting == run.sitting]
         sitting = sitting_of(store, run)
         if not others and sitting is not None:
-            store.put_lazy("sitting", str(sitting.number), replace(sitting, closed=True))
+            store.put("sitting", str(sitting.number), replace(sitting, closed=True))
     return report
 
 

@@ -189,7 +189,7 @@ def held_from(
     )
 
 
-def parse_archive(data: bytes) -> tuple[list[tuple[Gone, list[Edge]]], FileExtra, Own, list[Wrong]]:
+def parse_archive(data: bytes) -> tuple[list[tuple[Gone, list[Link]]], FileExtra, Own, list[Wrong]]:
     """`archive.json`: entries (``at_s`` NaN where none was written), the rest raw. Raises NotAFile."""
     try:
         top = _object.decode(data.removeprefix(b"\xef\xbb\xbf"))
@@ -198,7 +198,7 @@ def parse_archive(data: bytes) -> tuple[list[tuple[Gone, list[Edge]]], FileExtra
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotAFile(str(error)) from None
     wrong: list[Wrong] = []
-    found: list[tuple[Gone, list[Edge]]] = []
+    found: list[tuple[Gone, list[Link]]] = []
     for number, item in enumerate(items):
         try:
             found.append(_entry(item))
@@ -207,17 +207,19 @@ def parse_archive(data: bytes) -> tuple[list[tuple[Gone, list[Edge]]], FileExtra
     return found, FileExtra({k: bytes(v) for k, v in top.items()}, own_extra), own, wrong
 
 
-def _entry(item: Raw) -> tuple[Gone, list[Edge]]:
+def _entry(item: Raw) -> tuple[Gone, list[Link]]:
     parts = _object.decode(item)
     record, extra = _fields(parts.pop("percept"), PerceptRecord)
     _check(record)
-    edges = [_fields(edge, Edge)[0] for edge in _list.decode(parts.pop("edges", Raw(b"[]")))]
+    edges = [_fields(edge, Edge) for edge in _list.decode(parts.pop("edges", Raw(b"[]")))]
     entry, entry_extra = _fields(msgspec.json.encode(parts), _Entry)
     if record.w_confirmed is None:
         record = replace(record, w_confirmed=record.w)
     at_s = math.nan if entry.at_s is None else entry.at_s
     held = held_from(record, extra, entry.scope, at_s, 0.0, 0)
-    return Gone(held, entry.reason, entry.at, unstamp(entry.at), entry.successor, entry_extra), edges
+    return Gone(held, entry.reason, entry.at, unstamp(entry.at), entry.successor, entry_extra), [
+        Link(edge, 0, e) for edge, e in edges
+    ]
 
 
 # ---------------------------------------------------------------- encoding
@@ -227,7 +229,10 @@ _encode = msgspec.json.Encoder().encode
 
 def indented(value: Any, extra: dict[str, bytes], depth: int) -> bytes:
     """A struct as indented JSON at a depth of two-space steps, with its raw fields at the end."""
-    text = msgspec.json.format(_encode(value), indent=2)
+    plain = _encode(value)
+    if not extra.keys().isdisjoint(_KNOWN[type(value)]):  # somebody else's roles: once, and as they were
+        plain = _encode({key: raw for key, raw in _object.decode(plain).items() if key not in extra})
+    text = msgspec.json.format(plain, indent=2)
     if extra:
         # The raw bytes stay as they are, line breaks and all: only what is ours is indented.
         line = b"\n" + b"  " * depth

@@ -4,7 +4,7 @@
 for the load of the files alike; it sets the cell (`tables.py`, which keeps what is derived true), and notes it
 for undo and as an effect for the journal.
 
-Some cells only flow (use marks, pass marks, runs): ``lazy`` ones wait for the next effect that must be on
+Some cells only flow (use marks, pass marks, who was seen): ``lazy`` ones wait for the next effect that must be on
 disk, in order, or for a checkpoint; nobody waits for them (M7, M21).
 """
 
@@ -114,9 +114,15 @@ class Store(Tables):
         """Set a cell; None drops it."""
         old = self._get(table, key)
         self._flush_lazy()
+        self._set_with_a_way_back(table, key, old, value)
+        self._effects.append((table, key, value))
+
+    def _set_with_a_way_back(self, table: Table, key: str, old: Any, value: Any) -> None:
+        if table == "run":  # when it was heard is no cell, and goes with the run
+            heard = self.clocks.heard.get(key)
+            self._undo.append(("heard", key, heard.request_boot if heard else None))
         self._set(table, key, value)
         self._undo.append((table, key, old))
-        self._effects.append((table, key, value))
 
     def put_quietly(self, table: Table, key: str, value: Any) -> None:
         """Set a cell that is on disk already: no effect, no undo (load)."""
@@ -135,11 +141,7 @@ class Store(Tables):
     def put_lazy(self, table: Table, key: str, value: Any) -> None:
         """Set a cell that no answer waits for; coalesced by key."""
         old = self._get(table, key)
-        if table == "run":
-            heard = self.clocks.heard.get(key)
-            self._undo.append(("heard", key, heard.request_boot if heard else None))
-        self._set(table, key, value)
-        self._undo.append((table, key, old))
+        self._set_with_a_way_back(table, key, old, value)
         self._lazy.pop((table, key), None)
         self._lazy[table, key] = value
 

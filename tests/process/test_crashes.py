@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from agents import Agent
-from milk_client import wire
+from milk_client import Tool, wire
 from running import QUICK, Daemon, is_dead, pass_time, until
 
 Agents = Callable[..., Agent]
@@ -344,3 +344,18 @@ def test_nothing_of_an_older_set_is_left_beside_the_files_after_a_crash(daemon: 
     daemon.start()
     until(lambda: not list(daemon.memory.glob(".*.tmp")))
     assert set(remembered(daemon)) == {"Tea is at four"}
+
+
+def test_an_answered_end_of_a_run_and_an_answered_begin_survive_a_kill_m5(daemon: Daemon, agent: Agents) -> None:
+    daemon.write_config("[daemon]\ncheckpoint_s = 15\n[memory]\nsnapshot_interval_s = 1000\n")
+    daemon.start()
+    one = agent()
+    one.open()  # the process lives on, its run does not
+    one.ask("close")
+    with daemon.tool() as tool:
+        begun = tool.begin_run("hooked", session="s", role="primary", pid=os.getpid()).run
+    daemon.restart()
+    live = [line.run for line in daemon.status().runs]
+    assert live == [begun]
+    with Tool("s", home=daemon.root, autostart=False, run=begun) as tool:
+        assert tool.record("The queue is drained at night").outcome == "new"
