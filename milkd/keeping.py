@@ -190,7 +190,7 @@ def check_core_room(store: Store) -> None:
     if count >= store.knobs.core_max:
         raise Refused(
             f"there are {count} core percepts, and core_max is {store.knobs.core_max}",
-            hint="Unpin or forget some (`milkctl list --core`), or raise core_max in milkd.toml.",
+            hint="Unpin or forget some (`milkctl list --scope global`), or raise core_max in milkd.toml.",
             field="core",
         )
 

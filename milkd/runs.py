@@ -50,7 +50,9 @@ def begin(
 def again(store: Store, run: Run, chain: tuple[Process, ...], now: Now) -> Run:
     """A request of a run that has ended begins a new run of the same id, session and process (M5)."""
     chain = chain if run.process in chain else (run.process,)
-    return _begin_new(store, run.id, run.session, run.role, chain, now, tool=run.tool, process=run.process)
+    # A sitting that is known no more went with its process: one that is gone can sit through no other (M12).
+    gone = run.sitting if run.sitting not in store.clocks.sittings else None
+    return _begin_new(store, run.id, run.session, run.role, chain, now, tool=run.tool, process=run.process, gone=gone)
 
 
 def _begin_new(
@@ -63,9 +65,13 @@ def _begin_new(
     *,
     tool: bool,
     process: Process | None = None,
+    gone: int | None = None,
 ) -> Run:
     event = store.next_event()
     number = store.clocks.open_sitting(chain)
+    if number is None and gone is not None:
+        number = gone
+        store.put("sitting", str(number), Sitting(number, process or chain[0]))
     if number is None:
         number = event
         # The tree of an agent stays one sitting's worth: one that silence closed opens again at its root.
@@ -97,7 +103,7 @@ def mark_active(store: Store, run: Run) -> None:
 def pass_sitting(store: Store, run: Run | None, session: str) -> Sitting | None:
     """Whose sitting a pass is: the asking run's, else the newest live run's of that session (M13)."""
     if run is None:
-        run = max(store.clocks.live_runs(session), key=lambda run: (run.began_at, run.sitting), default=None)
+        run = next(reversed(store.clocks.live_runs(session)), None)
     return sitting_of(store, run)
 
 
@@ -144,7 +150,10 @@ def sweep(store: Store, found: Sweep, now: Now, new_id: Callable[[], str]) -> No
             end(store, run, "died", now, new_id)
     for number, sitting in list(clocks.sittings.items()):
         if sitting.process in found.dead:
-            store.put_lazy("sitting", str(number), None)
+            goes_on = any(run.sitting == number for run in clocks.live_runs())  # in a process below it
+            left = replace(sitting, closed=True) if goes_on else None
+            if left != sitting:
+                store.put_lazy("sitting", str(number), left)
     clocks.tidy()
     forget_old(store, now, found.dead)
 
