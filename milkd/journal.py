@@ -191,6 +191,18 @@ def scan(data: bytes) -> Replayed:
         offset = again
 
 
+def spans(data: bytes) -> list[tuple[int, int]]:
+    """The whole records of a journal's bytes and what lies between and after them, as (begin, end) in order."""
+    found: list[tuple[int, int]] = []
+    offset = _HEADER.size
+    for start in scan(data).starts:
+        if start > offset:
+            found.append((offset, start))
+        offset = start + _RECORD.size + _RECORD.unpack_from(data, start)[0]
+        found.append((start, offset))
+    return [*found, (offset, len(data))] if offset < len(data) else found
+
+
 def _record_at(data: bytes, offset: int) -> tuple[int, list[Effect], int] | None:
     if offset + _RECORD.size > len(data):
         return None
@@ -251,4 +263,4 @@ def _sync(descriptor: int) -> None:
         fcntl.fcntl(descriptor, getattr(fcntl, "F_FULLFSYNC", 51))
 
 
-__all__ = ["Journal", "JournalTooNew", "Replayed", "scan", "sync_folder"]
+__all__ = ["Journal", "JournalTooNew", "Replayed", "scan", "spans", "sync_folder"]

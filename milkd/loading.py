@@ -100,7 +100,9 @@ class _Loader:
         cells = [("run", run.id, run) for run in state.runs]
         cells += [("sitting", str(s.number), s) for s in state.sittings]  # type: ignore[misc]
         store.replay(cells)
-        store.replay(("reply", key, kept) for key, kept in state.replies.items())
+        # A key that was damaged on disk names no request.
+        replies = {key: kept for key, kept in state.replies.items() if key.rpartition(" ")[2].isdecimal()}
+        store.replay(("reply", key, kept) for key, kept in replies.items())
         store.replay(("seen", key, line) for key, line in state.seen.items())
         store.replay(("pass", key, mark) for key, mark in state.passes.items())
         store.replay(("meta", key, value) for key, value in state.meta.items())

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from milkd.journal import sync_folder
+from milkd.journal import JournalTooNew, spans, sync_folder
 
 ASIDE = "aside"
 BEFORE = "before-milkd-"
@@ -126,7 +126,8 @@ def scrub(memory: Path, ids: Iterable[str], contents: Iterable[str]) -> int:
     changed = 0
     for path in [*keepsakes(memory), *conflicted_copies(memory)]:
         data = path.read_bytes()
-        clean = scrubbed(data, wanted, texts)
+        is_journal = re.search(rf"-{JOURNAL}(\.\d+)?$", path.name)
+        clean = _journal_without(data, wanted, texts) if is_journal else scrubbed(data, wanted, texts)
         if clean != data:
             replace_file(path, clean)
             changed += 1
@@ -144,6 +145,23 @@ def scrubbed(data: bytes, forgotten: Iterable[str], contents: Iterable[str] = ()
     if touched:
         data = json.dumps(clean, ensure_ascii=False, indent=2).encode("utf-8", "surrogatepass")
     return _blanked(data, ids, texts)
+
+
+def _journal_without(data: bytes, ids: set[str], texts: set[str]) -> bytes:
+    """A set-aside journal without each record, and each damaged stretch, in which an id or a content stands.
+
+    A record that names a percept may hold any earlier wording of it.
+    """
+    needles = [word.encode("utf-8", "surrogatepass") for word in (*ids, *texts) if word]
+    try:
+        parts = spans(data)
+    except JournalTooNew:
+        parts = [(0, len(data))]
+    clean = bytearray(data)
+    for begin, end in parts:
+        if any(needle in data[begin:end] for needle in needles):
+            clean[begin:end] = bytes(end - begin)
+    return bytes(clean)
 
 
 def _without(value: Any, ids: set[str], texts: set[str]) -> tuple[Any, bool]:

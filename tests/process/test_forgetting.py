@@ -102,6 +102,28 @@ def test_a_forgotten_word_leaves_copies_and_what_was_set_aside_too_m20(daemon: D
     assert "The gate is blue" in copies[0].read_text(), "the copy keeps what was not forgotten"
 
 
+def test_earlier_wordings_leave_a_damaged_journal_that_was_set_aside_and_others_stay_in_it_m20(daemon: Daemon) -> None:
+    daemon.write_config(SLOW)
+    daemon.start()
+    with daemon.tool() as tool:
+        secret = tool.record("The vault code is marzipan today").id
+        tool.edit(secret, "The vault code is nougat today")
+        tool.record("Lamp nine shines in green")
+        tool.record("Shelf three holds crate nine")
+    daemon.kill()
+    journal = daemon.memory / "journal"
+    data = bytearray(journal.read_bytes())
+    data[data.index(b"shines in green")] ^= 0xFF
+    journal.write_bytes(data)
+    daemon.start()
+    assert holding(daemon.memory / "aside", "marzipan", "crate nine")
+    with daemon.tool() as tool:
+        tool.forget(secret)
+    assert holding(daemon.root, "marzipan", "nougat") == []
+    (aside,) = (daemon.memory / "aside").iterdir()
+    assert b"crate nine" in aside.read_bytes() and b"hines in green" in aside.read_bytes(), "nothing else went"
+
+
 COPIES = (
     "s.sync-conflict-20261130-101112-ABCDEFG.json",
     "s (ada's conflicted copy 2026-11-30).json",
