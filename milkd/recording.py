@@ -321,6 +321,8 @@ def _replace(change: Change, caller: Caller, statement: _Statement) -> Recording
     old = living(store, caller, statement.ask.replaces, "replaces")
     _check_may_replace(statement.producer, old)
     match, near = find_match(store, caller, statement.analysed, statement.producer, living_only=True)
+    if match is not None and match.held.id == old.id and not match.reason:  # the very words that it replaces
+        return _restate(change, caller, statement, match)
     other = match if match is not None and match.held.id != old.id else None
     if old.scope == GLOBAL and statement.producer != "user":
         return _dispute(change, caller, statement, old, other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -149,6 +150,20 @@ def test_leftovers_of_a_crash_never_stop_a_start(daemon: Daemon, agent: Agents) 
     assert not daemon.status().health
     told = read_endpoint(daemon.home)
     assert told is not None and told.pid == daemon.pid
+
+
+def test_a_damaged_key_of_a_remembered_answer_stops_no_start_m3(daemon: Daemon, agent: Agents) -> None:
+    daemon.start()
+    one = agent()
+    one.open()
+    one.record(FACT)
+    daemon.stop()
+    state = daemon.memory / "state.json"
+    text, changed = re.subn(r'("replies": \{\s*"[^" ]+ )\d+"', r'\1e5"', state.read_text())
+    assert changed
+    state.write_text(text)
+    daemon.start()
+    assert daemon.contents("s") == {FACT}
 
 
 def test_a_file_in_the_way_of_the_socket_is_named_and_not_touched(daemon: Daemon) -> None:
