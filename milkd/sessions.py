@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from milk_client.errors import Invalid, NotFound, Refused
 from milk_client.paths import check_session
-from milk_client.wire import SessionLine
+from milk_client.wire import SeenLine, SessionLine
 from msgspec.structs import replace
 
+from milkd.cells import FileExtra
 from milkd.keeping import Change, engram_of
 from milkd.rules.percept import GLOBAL, Held
 from milkd.store import Store
@@ -82,6 +83,10 @@ def _move(change: Change, old: str, new: str) -> None:
     """Every percept keeps its present strength: it now holds as of the other session's clock (M9)."""
     store = change.store
     scope = store.scope(old)
+    for engram_id in list(scope.engrams.values()):
+        group = store.groups[engram_id]
+        if group.label not in store.scope(new).engrams:
+            store.put("engram", engram_id, replace(group, scope=new))
     for percept_id in list(scope.living):
         store.put("percept", percept_id, _moved(change, store.percepts[percept_id], new))
     for percept_id in list(scope.archived):
@@ -92,10 +97,24 @@ def _move(change: Change, old: str, new: str) -> None:
     store.put("pass", old, None)
     for key, line in list(store.seen.items()):
         if line.session == old:
+            there = f"{new} {line.role}"
             store.put("seen", key, None)
-            store.put("seen", f"{new} {line.role}", replace(line, session=new))
+            store.put("seen", there, _later(replace(line, session=new), store.seen.get(there)))
+    extra = store.files.get(old)
+    if extra is not None:
+        known = store.files.get(new, FileExtra())
+        store.put("file", new, FileExtra({**extra.top, **known.top}, {**extra.own, **known.own}))
+        store.put("file", old, None)
     store.drop_session(old)
     change.tell("edited", session=new, detail=f"session {old} is now {new}")
+
+
+def _later(line: SeenLine, other: SeenLine | None) -> SeenLine:
+    """The later of each time of two lines."""
+    if other is None:
+        return line
+    names = ("last_recorded", "last_recalled", "last_turn")
+    return replace(line, **{name: max(getattr(line, name), getattr(other, name)) for name in names})
 
 
 def _moved(change: Change, held: Held, new: str) -> Held:

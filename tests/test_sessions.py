@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from milk_client import wire
 from milk_client.errors import NotFound, Refused
-from world import World
+from msgspec.structs import replace
+from world import World, check_invariants
+
+from milkd.cells import FileExtra
 
 
 @pytest.fixture
@@ -51,3 +54,30 @@ def test_an_agent_exports_nothing_and_shows_nothing_of_another_session(two: Worl
             for look in (wire.Show, wire.Explain):
                 with pytest.raises(NotFound):
                     two.ask(look(by="a", run="a", target=held.id), "a")
+
+
+@pytest.mark.parametrize("how", ["rename", "merge"])
+def test_a_session_that_is_moved_keeps_its_engrams_and_fields_of_others_m3(how: str) -> None:
+    world = World({})
+    world.attach("a", "old")
+    world.say("a", "Builds need gcc 13", subject="work")
+    world.detach("a")
+    store = world.store
+    (group,) = store.groups.values()
+    store.put("engram", group.id, replace(group, extra={"colour": b'"red"'}))
+    store.put("file", "old", FileExtra({"theirs": b"[1]"}))
+    if how == "merge":
+        world.attach("b", "new")
+        world.say("b", "Crates are counted at night")
+        world.advance(5.0)
+        world.turn("b")
+        world.ask(wire.MergeSession(source="old", into="new"))
+    else:
+        world.ask(wire.RenameSession(old="old", new="new"))
+    (moved,) = store.groups.values()
+    assert moved == replace(group, scope="new", extra={"colour": b'"red"'})
+    assert store.files["new"].top == {"theirs": b"[1]"} and "old" not in store.files
+    assert store.seen["new primary"].last_recorded and "old primary" not in store.seen
+    if how == "merge":
+        assert store.seen["new primary"].last_turn, "the later of each is kept"
+    check_invariants(store)
