@@ -112,6 +112,8 @@ def find_home(home: AnyPath | None, env: Mapping[str, str]) -> Home:
     Raises Invalid (field ``home``) where ``~`` means nothing.
     """
     given = os.fspath(home) if home is not None else env.get("MILK_HOME", "")
+    if env.get("HOME") == "" and (not given or given.startswith("~")):
+        raise Invalid("No such home: HOME is empty", field="home", hint="Set MILK_HOME to a directory.")
     try:
         root = os.path.realpath(Path(given or "~/.milk").expanduser())
     except (RuntimeError, ValueError) as error:

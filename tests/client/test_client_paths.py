@@ -210,3 +210,9 @@ def test_a_stray_dot_git_makes_no_repository(tmp_path: Path) -> None:
 def test_any_directory_gives_a_name_that_a_session_may_have(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     assert paths.check_session(session(tmp_path / name))
+
+
+def test_an_empty_home_variable_is_no_place_to_remember_in() -> None:
+    with pytest.raises(Invalid, match="HOME is empty"):
+        paths.find_home(None, {"HOME": ""})
+    assert paths.find_home("/somewhere/else", {"HOME": ""}).root == Path("/somewhere/else")
