@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from milk_client.errors import Invalid
 from milk_client.paths import find_home
 from milk_client.wire import VERSION
 
@@ -90,7 +91,11 @@ def _check_config(settings: Settings) -> int:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; returns the exit status: 0 clean, 1 unexpected, 2 bad config or usage, 3 already running."""
     given = _arguments(argv)
-    home = find_home(given.home, os.environ)
+    try:
+        home = find_home(given.home, os.environ)
+    except Invalid as error:
+        _say(f"{error.message}. {error.hint}")
+        return EXIT_USAGE
     config_path = Path(given.check_config or given.config).absolute() if given.check_config or given.config else None
     try:
         settings = Settings(home, config_path)
@@ -123,6 +128,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except OSError as error:
         _say(f"{error.filename or home.root}: {error.strerror}; nothing was changed")
+        return EXIT_UNEXPECTED
+    except Exception:
+        logging.getLogger("milkd").exception("ended by a fault of its own; what was answered is on disk")
         return EXIT_UNEXPECTED
     finally:
         lock.release()

@@ -8,6 +8,8 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -260,3 +262,17 @@ def test_a_log_of_a_daemon_started_by_an_agent_says_nothing_of_what_is_remembere
     one.open()
     one.record("The vault code is marzipan")
     assert b"marzipan" not in (daemon.root / "run" / "milkd.log").read_bytes()
+
+
+def test_without_a_home_a_sentence_says_what_to_do(base: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "milkd"],
+        env={**environment(), "HOME": ""},
+        cwd=base,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "HOME is empty" in done.stderr and "MILK_HOME" in done.stderr and "Traceback" not in done.stderr
