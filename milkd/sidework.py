@@ -80,15 +80,15 @@ class SideWork:
             await watching.off(stop)
             return
         home, named = self._settings.home, self._settings.named
-        folders = [home.memory, home.root]
-        if named is not None and named.parent not in folders:
-            folders.append(named.parent)
+        configs = [named] if named is not None else [home.config, home.legacy_config]
+        configs += [path.resolve() for path in configs if path.is_symlink()]  # what a link leads to is edited there
+        folders = list(dict.fromkeys([home.memory, home.root, *(path.parent for path in configs)]))
 
         def wanted(path: str) -> bool:
             found = Path(path)
             if found.parent == home.memory:
                 return found.suffix == ".json" and not found.name.startswith(".") and found.stem != "state"
-            return found in (home.config, home.legacy_config, named)
+            return found in configs
 
         def on_change(paths: set[str]) -> None:
             names = tuple(Path(p).name for p in paths if Path(p).parent == home.memory)

@@ -27,9 +27,6 @@ from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
 from milkd.rules.present import Present
 from milkd.store import Store
 
-SLICE = 200
-"""Items encoded between two looks at the clock of others: in slices the interpreter is not held long."""
-
 
 class State(Struct, omit_defaults=True):
     """`state.json`: milkd's own. Lost, it costs only what stands here (M3)."""

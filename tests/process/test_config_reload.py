@@ -154,3 +154,15 @@ def test_other_knobs_hold_from_now_on_and_change_nothing_that_was(daemon: Daemon
         until(lambda: tool.config().values["memory"]["reconfirm_boost"] == 0.12)
         assert tool.show(first).percept.w_confirmed == pytest.approx(0.7, abs=1e-12)
         assert tool.record("Tests run on Fridays").percept.w_confirmed >= 0.82 - 1e-12
+
+
+def test_a_config_behind_a_link_is_watched_where_it_lies(daemon: Daemon, base: Path) -> None:
+    real = base / "dotfiles" / "milkd.toml"
+    real.parent.mkdir()
+    real.write_text("[memory]\nmax_results = 3\n")
+    daemon.root.mkdir(mode=0o700)
+    (daemon.root / "milkd.toml").symlink_to(real)
+    daemon.start()
+    assert results(daemon) == 3
+    real.write_text("[memory]\nmax_results = 4\n")
+    until(lambda: results(daemon) == 4)
