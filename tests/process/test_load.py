@@ -22,7 +22,7 @@ ROUNDS = 15
 def test_fifty_agents_record_recall_and_turn_over_ten_thousand_percepts(daemon: Daemon, agent: Agents) -> None:
     corpus = Corpus(SIZE)
     write_home(daemon.root, corpus, "s")
-    daemon.write_config("[memory]\nsnapshot_interval_s = 1\n")  # the files are written meanwhile, too
+    daemon.write_config("[memory]\nsnapshot_interval_s = 0.1\n")  # the files are written meanwhile, too
     daemon.start()
     processes = [agent() for _ in range(PROCESSES)]
     for one in processes:
