@@ -11,6 +11,7 @@ from milk_client.wire import Report, SeenLine
 from msgspec import Struct
 
 from milkd.clocks import Run, Sitting
+from milkd.config import Fading
 from milkd.rules.percept import Gone, Group, Held, Link
 
 Table = Literal[
@@ -58,6 +59,7 @@ CELL_TYPES: dict[str, Any] = {
     "use": tuple[float, str],
     "clock": float,
     "heard": float,
+    "fading": Fading,
 }
 """What a cell of each table holds; the journal decodes by it."""
 

@@ -16,9 +16,19 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 NEVER = "never"
 """How a file spells ``math.inf``, where a knob allows it."""
+
+
+class Fading(Struct, frozen=True):
+    """Those knobs of `[memory]` that say what time makes of a strength: stored ones hold under them (M9, M11)."""
+
+    session_half_life_days: float
+    global_half_life_days: float
+    prune_threshold: float
+    reinforcement: Literal["restore", "add"]
 
 
 class Memory(Struct, frozen=True):
@@ -68,6 +78,15 @@ class Memory(Struct, frozen=True):
     """What decides on strength; the only one of this version."""
     snapshot_interval_s: float = 30.0
     """Seconds within which the JSON files follow a change (M16)."""
+
+    @property
+    def fading(self) -> Fading:
+        """The knobs under which strengths fade."""
+        return Fading(self.session_half_life_days, self.global_half_life_days, self.prune_threshold, self.reinforcement)
+
+    def under(self, fading: Fading) -> Memory:
+        """The same knobs but those under which strengths fade."""
+        return replace(self, **asdict(fading))
 
 
 class Daemon(Struct, frozen=True):

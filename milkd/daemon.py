@@ -80,8 +80,8 @@ class Daemon:
         self.reception = Reception(settings, version, self.faults)
         self.loop_max_ms = 0.0
         self._waiting: list[_Waiting] = []
-        self._postponed: list[Edited] = []
-        """Edits by hand that could not be written down: they wait for room on the disk."""
+        self._postponed: list[Edited | Retune] = []
+        """Edits by hand and knobs that could not be written down: they wait for room on the disk."""
         self._watched: frozenset[Process] = frozenset()
         self._told_health: dict[str, str] = {}
         self._stopping = False
@@ -195,7 +195,7 @@ class Daemon:
                 self.store.rollback(mark)
                 self.keeper.health["journal"] = _disk_trouble(error)
                 self.faults["storage_full"] += 1
-                self._postponed += [request for request in internal if isinstance(request, Edited)]
+                self._postponed += [request for request in internal if isinstance(request, Edited | Retune)]
                 self._answer_without_disk(asked)
         self._watched = runs.watched(self.store)
         self._tell()

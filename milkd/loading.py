@@ -237,6 +237,9 @@ def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
     if recovered:
         loader.notes.append(recovered)
     state = loader.state()
+    knobs = store.knobs
+    if state.fading is not None:
+        store.knobs = knobs.under(state.fading)
     for name in files.scopes():
         loader.scope(name, state.files)
     loader.archive()
@@ -248,6 +251,7 @@ def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
     loader.keep_unusable()
     journal.next_number = max(journal.next_number, state.journal + 1)
     store.settle()
+    store.retune(knobs)  # while nobody watched, memory faded no more and no less than under the knobs of then
     return Loaded(loader.generation, loader.notes, loader.problems, loader.bases, foreign, damaged)
 
 

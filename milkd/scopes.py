@@ -67,7 +67,7 @@ class Scope:
         if not record.core and self._fades(held):
             self.fading -= 1
 
-    def retune(self, living: Iterable[Held]) -> None:
+    def derive_anew(self, living: Iterable[Held]) -> None:
         """Other knobs are in force: what follows from them is made anew."""
         touched = self.touched
         self.touched = set()

@@ -22,6 +22,7 @@ from msgspec import Struct
 from milkd import registry, shapes
 from milkd.cells import FileExtra, PassMark, Remembered
 from milkd.clocks import Run, Sitting
+from milkd.config import Fading
 from milkd.journal import sync_folder
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
 from milkd.rules.present import Present
@@ -44,6 +45,8 @@ class State(Struct, omit_defaults=True):
     seen: dict[str, SeenLine] = {}
     passes: dict[str, PassMark] = {}
     meta: dict[str, float] = {}
+    fading: Fading | None = None
+    """The knobs under which all strengths of the set hold."""
     files: dict[str, str] = {}
     """SHA-256 of each file as written."""
 
@@ -109,6 +112,7 @@ def cut(store: Store, generation: int, journal: int, dirty: Iterable[str], *, re
             seen=dict(store.seen),
             passes=dict(store.marks),
             meta=dict(store.meta),
+            fading=store.knobs.fading,
         ),
     )
 

@@ -34,7 +34,7 @@ class Store(Tables):
         self.event = 0
         self.events: list[Event] = []
         self.erased: list[tuple[str, str]] = []
-        self._undo: list[tuple[Table | Literal["heard"], str, Any]] = []
+        self._undo: list[tuple[Table | Literal["heard", "fading"], str, Any]] = []
         self._effects: list[Effect] = []
         self._lazy: dict[tuple[str, str], Any] = {}
         self._written_clocks: dict[str, float] = {}
@@ -58,12 +58,18 @@ class Store(Tables):
             if table == "heard":
                 self.clocks.put_heard(key, old)
                 continue
+            if table == "fading":
+                knobs, self.percepts, self.archive = old
+                self._derive_anew(knobs)
+                continue
             self._set(table, key, old)
             if (table, key) in self._lazy:
                 self._lazy[table, key] = old
         # Lazy cells of earlier requests may have been flushed among these effects: what is cut off is
         # written down again with the value that its cell now has.
         for name, key, value in self._effects[effects:]:
+            if name == "fading":
+                continue
             if name == "use":
                 held = self.percepts.get(key)
                 if held is not None:
@@ -161,6 +167,16 @@ class Store(Tables):
         self._written_clocks.pop(name, None)
         self.dirty.add(name)
 
+    def retune(self, knobs: Memory) -> None:
+        """Other knobs are in force from now on (section 6)."""
+        if knobs.fading != self.knobs.fading:
+            # The point that all strengths move to, for a replay too.
+            self._effects += [("clock", scope, seconds) for scope, seconds in self.clocks.readings().items()]
+            self._effects.append(("fading", "", knobs.fading))
+            self._undo.append(("fading", "", (self.knobs, dict(self.percepts), dict(self.archive))))
+        if knobs != self.knobs:
+            self._retune(knobs)
+
     def replay(self, effects: Iterable[Effect]) -> None:
         """Bring cells to what the journal says; runs no rule."""
         for table, key, value in effects:
@@ -178,6 +194,8 @@ class Store(Tables):
                 run = self.clocks.runs.get(key)
                 if run is not None and run.live:
                     self.clocks.heard.setdefault(key, Heard(value)).request_boot = value
+            elif table == "fading":
+                self._retune(self.knobs.under(value))
             elif table == "meta" and key == "event":
                 self.event = max(self.event, int(value))
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from milk_client.wire import SeenLine
+from msgspec.structs import replace
 
 from milkd.cells import FileExtra, PassMark, Remembered, Table
 from milkd.clocks import Clocks
@@ -290,11 +291,20 @@ class Tables(Present):
         """The full id of an id or a prefix of it, living or archived (M20)."""
         return self._prefixes.resolve(given, field, self.percepts, self.archive)
 
-    def retune(self, knobs: Memory) -> None:
-        """Other knobs are in force: what is derived from them is derived anew."""
+    def _retune(self, knobs: Memory) -> None:
+        """Other knobs are in force. What faded until now did so under the old ones: the points move to now (M9)."""
+        if knobs.fading != self.knobs.fading:
+            for percept_id, held in self.percepts.items():
+                self.percepts[percept_id] = self.as_of_now(held)
+            for percept_id, gone in self.archive.items():
+                self.archive[percept_id] = replace(gone, held=self.as_of_now(gone.held))
+            self.dirty.update(self.scopes, ["archive"])
+        self._derive_anew(knobs)
+
+    def _derive_anew(self, knobs: Memory) -> None:
         self.knobs = knobs
         for scope in self.scopes.values():
-            scope.retune(self.percepts[percept_id] for percept_id in scope.living)
+            scope.derive_anew(self.percepts[percept_id] for percept_id in scope.living)
 
     def due(self, scope: Scope) -> list[Held]:
         """Percepts of a scope that are to be pruned or archived as stale."""

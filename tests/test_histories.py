@@ -49,6 +49,7 @@ class Histories(RuleBasedStateMachine):
     )
     def begin(self, reinforcement: str, global_max: int, core_max: int) -> None:
         self.world = World({"reinforcement": reinforcement, "global_max": global_max, "core_max": core_max})
+        self.knobs = self.world.store.knobs
         self.effects: list[Effect] = []
         self.written: dict[str, Any] = {}
         for run in RUNS:
@@ -273,17 +274,19 @@ class Histories(RuleBasedStateMachine):
         for what in ("percepts", "archive", "edges", "engrams", "event"):
             assert after[what] == before[what]
 
-    @rule(half_life=st.sampled_from([1.0, 3.0]), prune=st.sampled_from([0.1, 0.2]))
-    def retune(self, half_life: float, prune: float) -> None:
-        knobs = self.world.store.knobs
-        changed = type(knobs)(
-            session_half_life_days=half_life,
-            prune_threshold=prune,
-            reinforcement=knobs.reinforcement,
-            global_max=knobs.global_max,
-            core_max=knobs.core_max,
+    @rule(
+        half_life=st.sampled_from([1.0, 3.0]),
+        prune=st.sampled_from([0.1, 0.2]),
+        reinforcement=st.sampled_from(["restore", "add"]),
+    )
+    def retune(self, half_life: float, prune: float, reinforcement: Any) -> None:
+        store = self.world.store
+        before = {i: store.present(held) for i, held in store.percepts.items()}
+        changed = replace(
+            store.knobs, session_half_life_days=half_life, prune_threshold=prune, reinforcement=reinforcement
         )
         self.world.apply(Retune(changed))
+        assert {i: store.present(held) for i, held in store.percepts.items()} == before, "knobs do not reach back"
 
     def commit(self) -> None:
         """What the journal would hold of it, kept."""
@@ -303,7 +306,8 @@ class Histories(RuleBasedStateMachine):
         """Effects alone make the same state again, and running no rule (design: the journal)."""
         if hasattr(self, "world"):
             self.commit()
-            again = replayed(self.effects, self.world.store.knobs)
+            again = replayed(self.effects, self.knobs)
+            assert again.knobs == self.world.store.knobs
             assert contents(again) == contents(self.world.store)
             check_invariants(again)
 

@@ -76,6 +76,13 @@ class Present:
         """Strong enough for M17 and held back at most by a contradiction: not pruned (M9)."""
         return passes.settled(held.record) and weight.at_least(self.confirmed(held), self.knobs.promote_threshold)
 
+    def as_of_now(self, held: Held) -> Held:
+        """The same percept with its strengths as of now: from here on it may fade under other knobs."""
+        if held.record.core:
+            return held
+        record = replace(held.record, w=self.present(held), w_confirmed=self.confirmed(held))
+        return replace(held, record=record, at_s=self.reading(held.scope))
+
     def record(self, held: Held) -> PerceptRecord:
         """The record with its numbers as of now, as it stands in a file (M3)."""
         return replace(
