@@ -438,9 +438,17 @@ class Service:
         if ask.scope != "global":
             wide = ask.all_sessions and caller.sees_all_sessions
             names += self.store.sessions() if wide else [caller.session]
-        found = reading.listed(self.store, names, caller, producer=ask.producer, min_w=ask.min_w, pattern=ask.pattern)
-        page, more = _page(found, ask.after, ask.limit)
-        return wire.Percepts(percepts=[self._seen(held, now) for held in page], next=more)
+        found, more = reading.listed(
+            self.store,
+            names,
+            caller,
+            producer=ask.producer,
+            min_w=ask.min_w,
+            pattern=ask.pattern,
+            after=ask.after,
+            limit=ask.limit,
+        )
+        return wire.Percepts(percepts=[self._seen(held, now) for held in found], next=more)
 
     def _show(self, ask: wire.Show, caller: Caller, now: Now) -> wire.Shown:
         store = self.store
@@ -491,20 +499,6 @@ def fault(error: MilkError, number: int, version: str) -> wire.Fault:
 def _check_text(text: str, field: str) -> None:
     if len(text) > MAX_TEXT_BYTES:
         raise Invalid(f"{field}: has {len(text)} characters; at most {MAX_TEXT_BYTES}", field=field)
-
-
-def _page(found: Any, after: str, limit: int) -> tuple[list[Held], str]:
-    """A page of percepts after an id, and the id to go on from ("" = that was all)."""
-    page: list[Held] = []
-    skipping = bool(after)
-    for held in found:
-        if skipping:
-            skipping = held.id != after
-            continue
-        if len(page) == limit:
-            return page, page[-1].id
-        page.append(held)
-    return page, ""
 
 
 def _pace(store: Store, scope: str, now: Now) -> float:

@@ -15,7 +15,7 @@ from milkd.clocks import Clocks
 from milkd.config import Memory
 from milkd.ids import Prefixes
 from milkd.rules import weight
-from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
+from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, unstamp
 from milkd.rules.present import Present
 from milkd.scopes import Scope
 
@@ -134,7 +134,9 @@ class Tables(Present):
     def _set_archived(self, key: str, new: Gone | None) -> None:
         old = self.archive.get(key)
         if old is not None:
-            self.scope(old.held.scope).archived.remove(key, old.held.record.content)
+            scope = self.scope(old.held.scope)
+            scope.archived.remove(key, old.held.record.content)
+            scope.let_go.drop(key)
         if new is None:
             self.archive.pop(key, None)
             self.revived = True
@@ -142,7 +144,9 @@ class Tables(Present):
         else:
             self.archive[key] = new
             self._prefixes.add(key)
-            self.scope(new.held.scope).archived.add(key, new.held.record.content)
+            scope = self.scope(new.held.scope)
+            scope.archived.add(key, new.held.record.content)
+            scope.let_go.put(key, new.at_ts)
         self.dirty.add("archive")
 
     def _unname(self, key: str) -> None:
@@ -181,7 +185,7 @@ class Tables(Present):
             return
         scope = self.scope(self.edge_scope(link))
         self._edge_places[key] = scope.name
-        scope.edges.add(key)
+        scope.edges.put(key, link.edge.made_event)
         if link.edge.propagated < weight.EDGE_SITTINGS:
             scope.acting[key] = None
         if link.edge.relation == "contradicts":
@@ -196,22 +200,25 @@ class Tables(Present):
             self.dirty.add("archive")
             return
         scope = self.scopes[place]
-        scope.edges.discard(key)
+        scope.edges.drop(key)
         scope.acting.pop(key, None)
         self.dirty.add(place)
 
     def _set_group(self, key: str, new: Group | None) -> None:
         old = self.groups.get(key)
         if old is not None:
-            engrams = self.scope(old.scope).engrams
-            if engrams.get(old.label) == key:
-                del engrams[old.label]
+            scope = self.scope(old.scope)
+            if scope.engrams.get(old.label) == key:
+                del scope.engrams[old.label]
+            scope.groups.drop(key)
             self.dirty.add(old.scope)
         if new is None:
             self.groups.pop(key, None)
         else:
             self.groups[key] = new
-            self.scope(new.scope).engrams[new.label] = key
+            scope = self.scope(new.scope)
+            scope.engrams[new.label] = key
+            scope.groups.put(key, unstamp(new.created_at))
             self.dirty.add(new.scope)
 
     def _set_reply(self, key: str, new: Remembered | None) -> None:
@@ -309,4 +316,5 @@ def _set_or_drop(table: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _same_place(old: Held, new: Held) -> bool:
-    return old.scope == new.scope and old.record.content == new.record.content
+    one, other = old.record, new.record
+    return old.scope == new.scope and one.content == other.content and one.created_at == other.created_at
