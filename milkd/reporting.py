@@ -33,11 +33,11 @@ class Identity(Struct, frozen=True):
 
 def status(store: Store, me: Identity, now: Now) -> wire.Statused:
     """What the core knows; the roof adds its own (files, journal, process, health of disks and watchers)."""
-    sessions = {name: _living(store, name) for name in store.sessions()}
+    sessions = {name: store.living_count(name) for name in store.sessions()}
     marks = [mark for mark in store.marks.values() if mark.report is not None]
     last = max(marks, key=lambda mark: mark.at, default=None)
     health = []
-    surplus = _living(store, GLOBAL) - store.knobs.global_max
+    surplus = store.living_count(GLOBAL) - store.knobs.global_max
     if surplus > 0:
         health.append(
             f"{surplus} globals more than global_max ({store.knobs.global_max}), and only core is left to evict: "
@@ -63,7 +63,7 @@ def status(store: Store, me: Identity, now: Now) -> wire.Statused:
         runs=[_run_line(store, run, now) for run in store.clocks.live_runs()],
         seen=sorted(store.seen.values(), key=lambda line: (line.session, line.role)),
         counts={
-            "global": _living(store, GLOBAL),
+            "global": store.living_count(GLOBAL),
             "sessions": sessions,
             "archive": len(store.archive),
             "edges": len(store.links),
@@ -75,14 +75,6 @@ def status(store: Store, me: Identity, now: Now) -> wire.Statused:
         totals={key: value for key, value in store.meta.items() if key.startswith(OTEL)},
         event=store.event,
     )
-
-
-def _living(store: Store, name: str) -> int:
-    scope = store.scopes.get(name)
-    if scope is None:
-        return 0
-    faded = 0 if scope.is_global else sum(1 for held in store.due(scope) if not store.spared(held))
-    return len(scope.living) - faded
 
 
 def _run_line(store: Store, run: Any, now: Now) -> wire.RunLine:

@@ -386,7 +386,7 @@ class Service:
         for percept_id in ids:
             held, _ = self._anywhere(percept_id)
             recording.check_visible(caller, held, "ids")
-        superseded = [gone.held.id for gone in store.archive.values() if gone.successor in ids]
+        superseded = [old for percept_id in ids for old in store.superseded_by(percept_id)]
         assert change.event
         for percept_id in ids:
             erase(change, percept_id)
