@@ -78,7 +78,10 @@ def recall(
     min_confidence: float | None = None,
     max_results: int | None = None,
 ) -> list[Held]:
-    """The percepts a query finds, best first (M21). Marks none as used: the caller does."""
+    """The percepts a query finds, best first (M21). Marks none as used: the caller does.
+
+    Of a query of thousands of words the rarest count (`Index.hits`).
+    """
     min_confidence = checked_confidence(min_confidence)
     wanted = store.knobs.max_results if max_results is None else max_results
     if not 1 <= wanted <= 1000:

@@ -31,7 +31,7 @@ from milkd.shapes import archived_entry, engram_now
 from milkd.store import Store
 
 MAX_TEXT_BYTES = 100_000
-"""Of a query, prompt or pattern: more is a mistake, and would hold the loop."""
+"""Of a query, prompt or pattern, in UTF-8: more is a mistake, and would hold the loop."""
 
 
 UNACKNOWLEDGED_MAX = 1024
@@ -497,8 +497,9 @@ def fault(error: MilkError, number: int, version: str) -> wire.Fault:
 
 
 def _check_text(text: str, field: str) -> None:
-    if len(text) > MAX_TEXT_BYTES:
-        raise Invalid(f"{field}: has {len(text)} characters; at most {MAX_TEXT_BYTES}", field=field)
+    size = len(text.encode())
+    if size > MAX_TEXT_BYTES:
+        raise Invalid(f"{field}: has {size} bytes; at most {MAX_TEXT_BYTES}", field=field)
 
 
 def _pace(store: Store, scope: str, now: Now) -> float:

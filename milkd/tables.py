@@ -117,7 +117,8 @@ class Tables(Present):
         else:
             self.percepts[key] = new
             self._seq = max(self._seq, new.seq)
-            self._prefixes.add(key)
+            if old is None:
+                self._prefixes.add(key)
             self.scope(new.scope).enter(new, indexed=stays)
             if new.record.engram_id:
                 self._members.setdefault(new.record.engram_id, {})[key] = None
@@ -286,6 +287,10 @@ class Tables(Present):
         """The living percepts of an engram, in order of birth."""
         ids = self._members.get(engram_id, {})
         return sorted((self.percepts[i] for i in ids), key=lambda held: held.seq)
+
+    def has_members(self, engram_id: str) -> bool:
+        """Whether any living percept is of an engram."""
+        return engram_id in self._members
 
     def superseded_by(self, percept_id: str) -> list[str]:
         """The archived percepts that name it as their successor."""

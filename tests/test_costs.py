@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from milk_client import wire
 from world import DAY_S, World, check_invariants
+
+from milkd.ranking import Ranks
+from milkd.rules import text
+from milkd.store import Store
 
 
 class Watched(dict[str, Any]):
@@ -61,3 +68,47 @@ def test_the_sessions_are_counted_without_a_walk_through_their_percepts() -> Non
     world.advance(30 * DAY_S)
     counted = {line.session: line.percepts for line in world.ask(wire.Sessions()).sessions}
     assert counted == {"one": 1, "two": 29}, "all but what would be promoted has faded, where the clock ran"
+
+
+@contextmanager
+def calls(owner: Any, name: str) -> Iterator[Callable[[], int]]:
+    """How often a function was called so far."""
+    real, count = getattr(owner, name), 0
+
+    def counted(*given: Any, **named: Any) -> Any:
+        nonlocal count
+        count += 1
+        return real(*given, **named)
+
+    with patch.object(owner, name, counted):
+        yield lambda: count
+
+
+def of_one_subject(count: int, producer: wire.Producer) -> World:
+    """A session of facts in one engram, their ranks read once and their texts not since."""
+    world = World({})
+    for number in range(count):
+        content = f"Crate{number} stands in hall{number}"
+        world.ask(wire.Record(by="t", session="s", content=content, subject="crates", producer=producer))
+    world.ask(wire.Get(by="t", session="s", query="crate1"))
+    text.terms.cache_clear()
+    text.analyse.cache_clear()
+    return world
+
+
+def test_a_promoted_percept_is_read_once_and_its_engram_and_ranks_not_for_each() -> None:
+    world = of_one_subject(50, "user")
+    world.attach("r", "s")
+    with calls(text, "_fold") as read, calls(Store, "members") as walked, calls(Ranks, "_make") as made:
+        assert world.turn("r").promoted == 50
+        assert (read(), walked(), made()) == (50, 0, 0)
+    check_invariants(world.store)
+    assert [held.scope for held in world.ask(wire.Get(by="t", query="hall7")).percepts] == ["global"]
+
+
+def test_a_moved_percept_is_read_once() -> None:
+    world = of_one_subject(50, "primary")
+    with calls(text, "_fold") as read:
+        world.ask(wire.RenameSession(by="t", old="s", new="other"))
+        assert read() == 50
+    check_invariants(world.store)
