@@ -148,14 +148,14 @@ def _promote(change: Change, local: Scope, world: Scope) -> tuple[list[str], dic
 
 def same_global(store: Store, world: Scope, held: Held) -> tuple[Held, str] | None:
     """The global that already says what a session percept says, and M14's reason; the global is the older."""
-    newer = text.analyse(held.record.content)
+    content = held.record.content
     threshold = store.knobs.duplicate_threshold
     best: tuple[float, float, int, Held, str] | None = None
-    for percept_id in world.living.similar(held.record.content, newer.stems, threshold):
+    for percept_id in world.living.similar(content, text.terms(content)[0], threshold):
         older = store.percepts[percept_id]
         verdict = text.compare(
             text.analyse(older.record.content),
-            newer,
+            text.analyse(content),
             older_producer=older.record.producer,
             newer_producer=held.record.producer,
             older_settled=True,

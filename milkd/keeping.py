@@ -108,7 +108,7 @@ def engram_of(change: Change, label: str, scope: str) -> str:
 
 def leave_engram(change: Change, engram_id: str) -> None:
     """Drop an engram that its last living member has left."""
-    if engram_id in change.store.groups and not change.store.members(engram_id):
+    if engram_id in change.store.groups and not change.store.has_members(engram_id):
         change.store.put("engram", engram_id, None)
 
 

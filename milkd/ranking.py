@@ -51,6 +51,8 @@ class Ranks:
         self._audience: NDArray[np.uint8] = np.zeros(_ROOM, np.uint8)
         self._base = (0.0, 0.0)
         self._knobs: Memory | None = None
+        self._stale: set[int] = set()
+        """Slots whose stored numbers are newer than what is made of them."""
 
     def put(self, slot: int, held: Held, numbers: Present) -> None:
         """Write down the numbers of the percept in a slot."""
@@ -69,8 +71,7 @@ class Ranks:
         )
         self._core[slot] = record.core
         self._audience[slot] = AUDIENCE[record.consumer]
-        if self._knobs is numbers.knobs:
-            self._make(slice(slot, slot + 1))
+        self._stale.add(slot)
 
     def drop(self, slot: int) -> None:
         """A percept left its slot."""
@@ -126,6 +127,9 @@ class Ranks:
             self._base, self._knobs = (clock_s, wall), knobs
             self._make(slice(None))
             faded = staled = 0.0
+        elif self._stale:
+            self._make(np.fromiter(self._stale, np.int64))
+        self._stale.clear()
         still, fading, fresh = self._made
         rank: Numbers = fading.take(slots)
         rank *= math.exp2(-faded)
@@ -137,7 +141,7 @@ class Ranks:
         rank *= boost
         return rank
 
-    def _make(self, chosen: slice) -> None:
+    def _make(self, chosen: slice | Slots) -> None:
         """Write what is made of the stored columns, as of the base."""
         assert self._knobs is not None
         knobs = self._knobs

@@ -15,6 +15,7 @@ from milk_client.wire import NOT_IDLE, Explained, Percept, PerceptRecord
 from msgspec import structs
 
 from milkd.index import Counts, Slots
+from milkd.order import page
 from milkd.recording import Caller
 from milkd.rules import passes, text, weight
 from milkd.rules.percept import GLOBAL, Held, Now, stamp
@@ -77,7 +78,10 @@ def recall(
     min_confidence: float | None = None,
     max_results: int | None = None,
 ) -> list[Held]:
-    """The percepts a query finds, best first (M21). Marks none as used: the caller does."""
+    """The percepts a query finds, best first (M21). Marks none as used: the caller does.
+
+    Of a query of thousands of words the rarest count (`Index.hits`).
+    """
     min_confidence = checked_confidence(min_confidence)
     wanted = store.knobs.max_results if max_results is None else max_results
     if not 1 <= wanted <= 1000:
@@ -312,21 +316,28 @@ def listed(
     producer: str | None,
     min_w: float | None,
     pattern: str,
-) -> Iterator[Held]:
-    """Living percepts of some scopes that pass the filters, by scope then birth; not use."""
-    for name in scopes:
-        scope = store.scopes.get(name)
-        for percept_id in list(scope.living) if scope else ():
-            held = store.percepts[percept_id]
-            record = held.record
-            if (
-                caller.sees(record)
-                and (producer is None or record.producer == producer)
-                and (min_w is None or weight.at_least(store.present(held), min_w))
-                and (not pattern or matches(record.content, pattern))
-                and store.lives(held)
-            ):
-                yield held
+    after: str,
+    limit: int,
+) -> tuple[list[Held], str]:
+    """A page of the living percepts of some scopes that pass the filters, in the order they were born; not use.
+
+    The scopes are walked as one, so that what is promoted between two pages is on one of them.
+    """
+
+    def wanted(percept_id: str) -> bool:
+        held = store.percepts[percept_id]
+        record = held.record
+        return (
+            caller.sees(record)
+            and (producer is None or record.producer == producer)
+            and (min_w is None or weight.at_least(store.present(held), min_w))
+            and (not pattern or matches(record.content, pattern))
+            and store.lives(held)
+        )
+
+    born = [store.scopes[name].born for name in scopes if name in store.scopes]
+    found, more = page(born, after, limit, wanted)
+    return [store.percepts[percept_id] for percept_id in found], more
 
 
 __all__ = ["block", "explain", "gate", "inject", "listed", "plain", "recall", "seen", "stamp", "structs"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from milk_client import wire
@@ -11,9 +10,11 @@ from milk_client.errors import NotFound, Refused
 from msgspec import Struct
 
 from milkd import shapes
+from milkd.order import Order, page
 from milkd.reading import matches
 from milkd.recording import Caller
 from milkd.rules.percept import GLOBAL, Now
+from milkd.scopes import Scope
 from milkd.store import Store
 
 OTEL = "milk.memory.consolidation."
@@ -32,11 +33,11 @@ class Identity(Struct, frozen=True):
 
 def status(store: Store, me: Identity, now: Now) -> wire.Statused:
     """What the core knows; the roof adds its own (files, journal, process, health of disks and watchers)."""
-    sessions = {name: _living(store, name) for name in store.sessions()}
+    sessions = {name: store.living_count(name) for name in store.sessions()}
     marks = [mark for mark in store.marks.values() if mark.report is not None]
     last = max(marks, key=lambda mark: mark.at, default=None)
     health = []
-    surplus = _living(store, GLOBAL) - store.knobs.global_max
+    surplus = store.living_count(GLOBAL) - store.knobs.global_max
     if surplus > 0:
         health.append(
             f"{surplus} globals more than global_max ({store.knobs.global_max}), and only core is left to evict: "
@@ -62,7 +63,7 @@ def status(store: Store, me: Identity, now: Now) -> wire.Statused:
         runs=[_run_line(store, run, now) for run in store.clocks.live_runs()],
         seen=sorted(store.seen.values(), key=lambda line: (line.session, line.role)),
         counts={
-            "global": _living(store, GLOBAL),
+            "global": store.living_count(GLOBAL),
             "sessions": sessions,
             "archive": len(store.archive),
             "edges": len(store.links),
@@ -74,14 +75,6 @@ def status(store: Store, me: Identity, now: Now) -> wire.Statused:
         totals={key: value for key, value in store.meta.items() if key.startswith(OTEL)},
         event=store.event,
     )
-
-
-def _living(store: Store, name: str) -> int:
-    scope = store.scopes.get(name)
-    if scope is None:
-        return 0
-    faded = 0 if scope.is_global else sum(1 for held in store.due(scope) if not store.spared(held))
-    return len(scope.living) - faded
 
 
 def _run_line(store: Store, run: Any, now: Now) -> wire.RunLine:
@@ -100,20 +93,17 @@ def _run_line(store: Store, run: Any, now: Now) -> wire.RunLine:
 
 def archived_page(store: Store, caller: Caller, ask: wire.ArchiveList) -> wire.ArchivedList:
     """A page of archive entries, newest first: of the global scope and the session, of all where a person asks."""
-    newest = sorted(store.archive.values(), key=lambda gone: (gone.at_ts, gone.held.id), reverse=True)
     wide = ask.all_sessions and caller.sees_all_sessions
-    chosen = [
-        gone
-        for gone in newest
-        if caller.sees(gone.held.record)
-        and (wide or gone.held.scope in (GLOBAL, caller.session))
-        and (not ask.pattern or matches(gone.held.record.content, ask.pattern))
-    ]
-    start = next((n + 1 for n, gone in enumerate(chosen) if gone.held.id == ask.after), 0)
-    page = chosen[start : start + ask.limit]
-    more = page[-1].held.id if start + ask.limit < len(chosen) else ""
+    names = store.scopes if wide else {GLOBAL, caller.session}
+
+    def wanted(percept_id: str) -> bool:
+        record = store.archive[percept_id].held.record
+        return caller.sees(record) and (not ask.pattern or matches(record.content, ask.pattern))
+
+    let_go = [store.scopes[name].let_go for name in names if name in store.scopes]
+    found, more = page(let_go, ask.after, ask.limit, wanted, backwards=True)
     return wire.ArchivedList(
-        entries=[shapes.archived_entry(store, gone, store.dormant_with(gone.held.id)) for gone in page],
+        entries=[shapes.archived_entry(store, store.archive[i], store.dormant_with(i)) for i in found],
         next=more,
     )
 
@@ -125,25 +115,20 @@ def export_page(store: Store, caller: Caller, ask: wire.Export) -> wire.Exported
     scope = store.scopes.get(ask.scope)
     if scope is None and ask.part != "archive":
         raise NotFound(f"scope: there is no session {ask.scope!r}", field="scope")
-    items: Iterable[tuple[str, bytes]]
-    match ask.part:
+    orders, written = _part(store, scope, ask.part)
+    found, more = page(orders, ask.after, ask.limit, lambda _: True)
+    return wire.Exported(items=[written(name) for name in found], next=more)
+
+
+def _part(store: Store, scope: Scope | None, part: wire.Part) -> tuple[list[Order], Callable[[str], bytes]]:
+    """The order of what a part of a scope holds, and how one of it is written; the archive is that of all scopes."""
+    if scope is None or part == "archive":
+        let_go = [one.let_go for one in store.scopes.values()]
+        return let_go, lambda i: shapes.archived_json(store, store.archive[i], store.dormant_with(i))
+    match part:
         case "percepts":
-            items = ((i, shapes.percept_json(store, store.percepts[i])) for i in (scope.living if scope else ()))
+            return [scope.born], lambda i: shapes.percept_json(store, store.percepts[i])
         case "edges":
-            links = sorted((store.links[k] for k in (scope.edges if scope else ())), key=lambda link: link.seq)
-            items = ((link.key, shapes.edge_json(link)) for link in links)
+            return [scope.edges], lambda key: shapes.edge_json(store.links[key])
         case "engrams":
-            groups = (store.groups[i] for i in (scope.engrams.values() if scope else ()))
-            items = ((g.id, shapes.engram_json(store, g, store.members(g.id))) for g in groups)
-        case "archive":
-            items = ((i, shapes.archived_json(store, gone, store.dormant_with(i))) for i, gone in store.archive.items())
-    page, more = _cut(iter(items), ask.after, ask.limit)
-    return wire.Exported(items=[text for _, text in page], next=more)
-
-
-def _cut(items: Iterator[tuple[str, bytes]], after: str, limit: int) -> tuple[list[tuple[str, bytes]], str]:
-    if after:
-        items = itertools.islice(itertools.dropwhile(lambda item: item[0] != after, items), 1, None)
-    page = list(itertools.islice(items, limit))
-    more = page[-1][0] if len(page) == limit and next(items, None) is not None else ""
-    return page, more
+            return [scope.groups], lambda i: shapes.engram_json(store, store.groups[i], store.members(i))

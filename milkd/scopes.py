@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterable, Mapping
 
 from milkd.index import Index
+from milkd.order import Order
 from milkd.ranking import Ranks
 from milkd.rules import weight
 from milkd.rules.passes import strong
-from milkd.rules.percept import GLOBAL, Held
+from milkd.rules.percept import GLOBAL, Held, unstamp
 from milkd.rules.present import Present
 
 
@@ -21,7 +22,8 @@ class Scope:
     """What is derived for one scope. ``numbers`` reads a percept as of now (M9).
 
     ``strong`` may be promoted if nothing holds it back (M17), ``touched`` changed since the last pass (M18),
-    ``fading`` counts what decays, ``acting`` are the edges that may still act (M13).
+    ``fading`` counts what decays, ``acting`` are the edges that may still act (M13). Pages are read from orders that
+    hang on nothing but what a percept, edge or engram keeps: ``born``, ``let_go`` (the archive), ``edges``, ``groups``.
     """
 
     def __init__(self, name: str, numbers: Present) -> None:
@@ -35,7 +37,10 @@ class Scope:
         self.touched: set[str] = set()
         self.fading = 0
         self.acting: dict[str, None] = {}
-        self.edges: set[str] = set()
+        self.born = Order()
+        self.let_go = Order()
+        self.edges = Order()
+        self.groups = Order()
         self.engrams: dict[str, str] = {}
         self._numbers = numbers
         self._horizon: list[tuple[float, str]] = []
@@ -45,6 +50,7 @@ class Scope:
         record = held.record
         if not indexed:
             self.living.add(record.id, record.content)
+            self.born.put(record.id, unstamp(record.created_at))
         self.ranks.put(self.living.slot(record.id), held, self._numbers)
         self.touched.add(record.id)
         if not self.is_global and strong(record, self._numbers.knobs):
@@ -61,6 +67,7 @@ class Scope:
         record = held.record
         if not keep_text:
             self.ranks.drop(self.living.remove(record.id, record.content))
+            self.born.drop(record.id)
         self.touched.discard(record.id)
         self.strong.discard(record.id)
         self.core.discard(record.id)

@@ -31,7 +31,7 @@ from milkd.shapes import archived_entry, engram_now
 from milkd.store import Store
 
 MAX_TEXT_BYTES = 100_000
-"""Of a query, prompt or pattern: more is a mistake, and would hold the loop."""
+"""Of a query, prompt or pattern, in UTF-8: more is a mistake, and would hold the loop."""
 
 
 UNACKNOWLEDGED_MAX = 1024
@@ -386,7 +386,7 @@ class Service:
         for percept_id in ids:
             held, _ = self._anywhere(percept_id)
             recording.check_visible(caller, held, "ids")
-        superseded = [gone.held.id for gone in store.archive.values() if gone.successor in ids]
+        superseded = [old for percept_id in ids for old in store.superseded_by(percept_id)]
         assert change.event
         for percept_id in ids:
             erase(change, percept_id)
@@ -438,9 +438,17 @@ class Service:
         if ask.scope != "global":
             wide = ask.all_sessions and caller.sees_all_sessions
             names += self.store.sessions() if wide else [caller.session]
-        found = reading.listed(self.store, names, caller, producer=ask.producer, min_w=ask.min_w, pattern=ask.pattern)
-        page, more = _page(found, ask.after, ask.limit)
-        return wire.Percepts(percepts=[self._seen(held, now) for held in page], next=more)
+        found, more = reading.listed(
+            self.store,
+            names,
+            caller,
+            producer=ask.producer,
+            min_w=ask.min_w,
+            pattern=ask.pattern,
+            after=ask.after,
+            limit=ask.limit,
+        )
+        return wire.Percepts(percepts=[self._seen(held, now) for held in found], next=more)
 
     def _show(self, ask: wire.Show, caller: Caller, now: Now) -> wire.Shown:
         store = self.store
@@ -489,22 +497,9 @@ def fault(error: MilkError, number: int, version: str) -> wire.Fault:
 
 
 def _check_text(text: str, field: str) -> None:
-    if len(text) > MAX_TEXT_BYTES:
-        raise Invalid(f"{field}: has {len(text)} characters; at most {MAX_TEXT_BYTES}", field=field)
-
-
-def _page(found: Any, after: str, limit: int) -> tuple[list[Held], str]:
-    """A page of percepts after an id, and the id to go on from ("" = that was all)."""
-    page: list[Held] = []
-    skipping = bool(after)
-    for held in found:
-        if skipping:
-            skipping = held.id != after
-            continue
-        if len(page) == limit:
-            return page, page[-1].id
-        page.append(held)
-    return page, ""
+    size = len(text.encode())
+    if size > MAX_TEXT_BYTES:
+        raise Invalid(f"{field}: has {size} bytes; at most {MAX_TEXT_BYTES}", field=field)
 
 
 def _pace(store: Store, scope: str, now: Now) -> float:

@@ -33,12 +33,11 @@ def lines(store: Store) -> list[SessionLine]:
     runs = store.clocks.live_runs()
     found = []
     for name in store.sessions():
-        scope = store.scope(name)
         found.append(
             SessionLine(
                 session=name,
-                percepts=sum(1 for i in scope.living if store.lives(store.percepts[i])),
-                archived=len(scope.archived),
+                percepts=store.living_count(name),
+                archived=len(store.scope(name).archived),
                 clock_s=store.clocks.reading(name),
                 live_runs=sum(1 for run in runs if run.session == name),
             )

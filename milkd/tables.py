@@ -16,7 +16,7 @@ from milkd.clocks import Clocks
 from milkd.config import Memory
 from milkd.ids import Prefixes
 from milkd.rules import weight
-from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link
+from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, unstamp
 from milkd.rules.present import Present
 from milkd.scopes import Scope
 
@@ -42,6 +42,7 @@ class Tables(Present):
         self.revived = False
         self._adjacent: dict[str, dict[str, None]] = {}
         self._members: dict[str, dict[str, None]] = {}
+        self._superseded: dict[str, dict[str, None]] = {}
         self._prefixes = Prefixes()
         self._edge_places: dict[str, str] = {}
         self._seq = 0
@@ -109,7 +110,7 @@ class Tables(Present):
         stays = old is not None and new is not None and _same_place(old, new)
         if old is not None:
             self.scope(old.scope).leave(old, keep_text=stays)
-            self._leave_engram(old)
+            _take_out(self._members, old.record.engram_id, key)
             self.dirty.add(old.scope)
         if new is None:
             self.percepts.pop(key, None)
@@ -117,7 +118,8 @@ class Tables(Present):
         else:
             self.percepts[key] = new
             self._seq = max(self._seq, new.seq)
-            self._prefixes.add(key)
+            if old is None:
+                self._prefixes.add(key)
             self.scope(new.scope).enter(new, indexed=stays)
             if new.record.engram_id:
                 self._members.setdefault(new.record.engram_id, {})[key] = None
@@ -125,17 +127,13 @@ class Tables(Present):
         if (old is None) != (new is None) or (old and new and old.scope != new.scope):
             self._ends_moved(key)
 
-    def _leave_engram(self, held: Held) -> None:
-        members = self._members.get(held.record.engram_id)
-        if members is not None:
-            members.pop(held.id, None)
-            if not members:
-                del self._members[held.record.engram_id]
-
     def _set_archived(self, key: str, new: Gone | None) -> None:
         old = self.archive.get(key)
         if old is not None:
-            self.scope(old.held.scope).archived.remove(key, old.held.record.content)
+            scope = self.scope(old.held.scope)
+            scope.archived.remove(key, old.held.record.content)
+            scope.let_go.drop(key)
+            _take_out(self._superseded, old.successor, key)
         if new is None:
             self.archive.pop(key, None)
             self.revived = True
@@ -143,7 +141,11 @@ class Tables(Present):
         else:
             self.archive[key] = new
             self._prefixes.add(key)
-            self.scope(new.held.scope).archived.add(key, new.held.record.content)
+            scope = self.scope(new.held.scope)
+            scope.archived.add(key, new.held.record.content)
+            scope.let_go.put(key, new.at_ts)
+            if new.successor:
+                self._superseded.setdefault(new.successor, {})[key] = None
         self.dirty.add("archive")
 
     def _unname(self, key: str) -> None:
@@ -154,10 +156,7 @@ class Tables(Present):
         old = self.links.get(key)
         if old is not None:
             for end in (old.edge.source, old.edge.target):
-                keys = self._adjacent.get(end, {})
-                keys.pop(key, None)
-                if not keys:
-                    self._adjacent.pop(end, None)
+                _take_out(self._adjacent, end, key)
             self._unplace(key)
         if new is None:
             self.links.pop(key, None)
@@ -182,7 +181,7 @@ class Tables(Present):
             return
         scope = self.scope(self.edge_scope(link))
         self._edge_places[key] = scope.name
-        scope.edges.add(key)
+        scope.edges.put(key, link.edge.made_event)
         if link.edge.propagated < weight.EDGE_SITTINGS:
             scope.acting[key] = None
         if link.edge.relation == "contradicts":
@@ -197,22 +196,25 @@ class Tables(Present):
             self.dirty.add("archive")
             return
         scope = self.scopes[place]
-        scope.edges.discard(key)
+        scope.edges.drop(key)
         scope.acting.pop(key, None)
         self.dirty.add(place)
 
     def _set_group(self, key: str, new: Group | None) -> None:
         old = self.groups.get(key)
         if old is not None:
-            engrams = self.scope(old.scope).engrams
-            if engrams.get(old.label) == key:
-                del engrams[old.label]
+            scope = self.scope(old.scope)
+            if scope.engrams.get(old.label) == key:
+                del scope.engrams[old.label]
+            scope.groups.drop(key)
             self.dirty.add(old.scope)
         if new is None:
             self.groups.pop(key, None)
         else:
             self.groups[key] = new
-            self.scope(new.scope).engrams[new.label] = key
+            scope = self.scope(new.scope)
+            scope.engrams[new.label] = key
+            scope.groups.put(key, unstamp(new.created_at))
             self.dirty.add(new.scope)
 
     def _set_reply(self, key: str, new: Remembered | None) -> None:
@@ -287,6 +289,14 @@ class Tables(Present):
         ids = self._members.get(engram_id, {})
         return sorted((self.percepts[i] for i in ids), key=lambda held: held.seq)
 
+    def has_members(self, engram_id: str) -> bool:
+        """Whether any living percept is of an engram."""
+        return engram_id in self._members
+
+    def superseded_by(self, percept_id: str) -> list[str]:
+        """The archived percepts that name it as their successor."""
+        return list(self._superseded.get(percept_id, ()))
+
     def resolve(self, given: str, field: str = "id") -> str:
         """The full id of an id or a prefix of it, living or archived (M20)."""
         return self._prefixes.resolve(given, field, self.percepts, self.archive)
@@ -310,6 +320,14 @@ class Tables(Present):
         """Percepts of a scope that are to be pruned or archived as stale."""
         return scope.due(self.percepts)
 
+    def living_count(self, name: str) -> int:
+        """How many of a scope's percepts are among the living now, swept or not (M9)."""
+        scope = self.scopes.get(name)
+        if scope is None:
+            return 0
+        faded = 0 if scope.is_global else sum(1 for held in self.due(scope) if not self.spared(held))
+        return len(scope.living) - faded
+
 
 def _set_or_drop(table: dict[str, Any], key: str, value: Any) -> None:
     if value is None:
@@ -318,5 +336,15 @@ def _set_or_drop(table: dict[str, Any], key: str, value: Any) -> None:
         table[key] = value
 
 
+def _take_out(sets: dict[str, dict[str, None]], name: str, key: str) -> None:
+    """Take a key out of the set of that name, and the set itself with its last key."""
+    keys = sets.get(name)
+    if keys is not None:
+        keys.pop(key, None)
+        if not keys:
+            del sets[name]
+
+
 def _same_place(old: Held, new: Held) -> bool:
-    return old.scope == new.scope and old.record.content == new.record.content
+    one, other = old.record, new.record
+    return old.scope == new.scope and one.content == other.content and one.created_at == other.created_at

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from milk_client import wire
+from milk_client.errors import Invalid
 from world import DAY_S, World
 
-from milkd.index import Index
+import milkd.index
+from milkd.index import WORDS_MAX, Index
 from milkd.reading import inject, recall
 from milkd.recording import Caller
 from milkd.rules import text, weight
@@ -147,6 +152,12 @@ def test_injection_is_what_the_rule_says(
     assert (block == "") == (not kept)
 
 
+def hits(index: Index, words: frozenset[str]) -> dict[str, int]:
+    """How many of some words each content has that has any, by id."""
+    slots, counts = index.hits(words)
+    return dict(zip(index.ids(slots), counts.tolist(), strict=True))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.lists(st.sampled_from(WORDS), max_size=5, unique=True)), max_size=60),
@@ -167,15 +178,48 @@ def test_an_index_finds_what_a_scan_finds_through_any_history(
             index.add(name, there[name])
     asked = frozenset(query)
     expected = {name: len(asked & text.stems(content)) for name, content in there.items()}
-    slots, counts = index.hits(asked)
-    assert dict(zip(index.ids(slots), counts.tolist(), strict=True)) == {n: c for n, c in expected.items() if c}
     content = " ".join(query)
-    alike = set(index.similar(content, asked, threshold))
-    for name, other in there.items():
-        union = asked | text.stems(other)
-        overlap = len(asked & text.stems(other)) / len(union) if union else 0.0
-        if (asked and overlap >= threshold) or text.normal(other) == text.normal(content):
-            assert name in alike
+    for share in (1, 1 << 20):  # counts word by word, and all words in one go
+        with patch.object(milkd.index, "_SLOTS_A_WORD", share):
+            assert hits(index, asked) == {name: count for name, count in expected.items() if count}
+            alike = set(index.similar(content, asked, threshold))
+        for name, other in there.items():
+            union = asked | text.stems(other)
+            overlap = len(asked & text.stems(other)) / len(union) if union else 0.0
+            if (asked and overlap >= threshold) or text.normal(other) == text.normal(content):
+                assert name in alike
+
+
+def test_of_very_many_words_the_rarest_count() -> None:
+    index = Index()
+    for name, words in {"a": "abc", "b": "ab", "c": "ad", "d": "ae"}.items():
+        index.add(name, " ".join(f"word{letter}k" for letter in words))
+    asked = frozenset([*WORDS, "unknownk"])
+    assert hits(index, asked) == {"a": 3, "b": 2, "c": 2, "d": 2}
+    with patch.object(milkd.index, "WORDS_MAX", 5):
+        assert hits(index, asked) == {"a": 3, "b": 2, "c": 2, "d": 2}, "what no content has does not count"
+    with patch.object(milkd.index, "WORDS_MAX", 4):
+        assert hits(index, asked) == {"a": 2, "b": 1, "c": 1, "d": 1}, "all but the word that all have"
+    with patch.object(milkd.index, "WORDS_MAX", 2):
+        assert hits(index, asked) == {"a": 1, "c": 1}, "of equally rare ones the first by the alphabet"
+
+
+def test_a_prompt_of_thousands_of_words_reads_so_many_postings_at_most() -> None:
+    index = Index()
+    words = [f"w{number}w" for number in range(WORDS_MAX + 1000)]
+    for start in range(0, len(words), 100):
+        index.add(f"p{start}", " ".join(words[start : start + 100]))
+    assert sum(hits(index, frozenset(words[:WORDS_MAX])).values()) == WORDS_MAX
+    assert sum(hits(index, frozenset(words)).values()) == WORDS_MAX
+
+
+def test_a_text_is_measured_in_bytes() -> None:
+    world = World({})
+    for ask in (wire.Get(query="é" * 50_000), wire.Inject(prompt="é" * 50_000), wire.List(pattern="é" * 50_000)):
+        world.ask(ask)
+    for ask in (wire.Get(query="é" * 50_001), wire.Inject(prompt="é" * 50_001), wire.List(pattern="é" * 50_001)):
+        with pytest.raises(Invalid, match="has 100002 bytes; at most 100000"):
+            world.ask(ask)
 
 
 def test_ranks_stay_right_far_from_where_they_were_written() -> None:

@@ -115,6 +115,9 @@ def check_invariants(store: Store) -> None:
         living = {i for i, held in store.percepts.items() if held.scope == name}
         assert set(scope.living) == living, f"the index of {name} holds its living percepts"
         assert set(scope.archived) == {i for i, gone in store.archive.items() if gone.held.scope == name}
+        assert (set(scope.born), set(scope.let_go)) == (living, set(scope.archived)), "pages hold what there is"
+        assert set(scope.groups) == {i for i, group in store.groups.items() if group.scope == name}
+        assert store.living_count(name) == sum(store.lives(store.percepts[i]) for i in living)
         assert scope.core == {i for i in living if store.percepts[i].record.core}
         fading = [store.percepts[i] for i in living if not store.percepts[i].record.core]
         if name == GLOBAL:
@@ -123,6 +126,9 @@ def check_invariants(store: Store) -> None:
         slots = {scope.living.slot(i) for i in living}
         assert set(scope.ranks.slots().tolist()) == slots and len(slots) == len(living)
     assert {held.scope for held in store.percepts.values()} <= store.scopes.keys()
+    for successor in {gone.successor for gone in store.archive.values()} - {""}:
+        named = {i for i, gone in store.archive.items() if gone.successor == successor}
+        assert set(store.superseded_by(successor)) == named
     for link in store.links.values():
         ends = (link.edge.source, link.edge.target)
         assert all(end in store.percepts or end in store.archive for end in ends), "every edge has both ends"

@@ -289,7 +289,7 @@ class Restore(Request, kw_only=True):
 
 
 class List(Request, kw_only=True):
-    """List living percepts; not use. ``all_sessions`` is for tools; ``after`` is the ``next`` of the page before."""
+    """Living percepts, oldest first; no use. ``all_sessions`` is for tools; ``after`` is the page before's ``next``."""
 
     scope: Scope = ""
     all_sessions: bool = False
@@ -477,7 +477,7 @@ class Recorded(Reply, kw_only=True):
 
 
 class Percepts(Reply, kw_only=True):
-    """To ``get`` and ``list``. ``next`` is not empty when there are more (``list``)."""
+    """To ``get`` and ``list``. ``next`` is not empty when there may be more (``list``), however short the page."""
 
     percepts: list[Percept]
     next: str = ""

@@ -157,17 +157,19 @@ def _words(folded: str) -> list[str]:
 
 
 _SUFFIXES = (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("ly", ""), ("s", ""))
+_LAST_LETTERS = frozenset(suffix[-1] for suffix, _ in _SUFFIXES)
 
 
 def _stem(word: str) -> str:
     """The stem of a word; a word with a digit or a letter beyond ASCII is its own."""
     if len(word) < 4 or not (word.isascii() and word.isalpha()):
         return word
-    for suffix, instead in _SUFFIXES:
-        rest = len(word) - len(suffix)
-        if rest >= 3 and word.endswith(suffix) and not (suffix == "s" and word.endswith("ss")):
-            word = word[:rest] + instead
-            break
+    if word[-1] in _LAST_LETTERS:
+        for suffix, instead in _SUFFIXES:
+            rest = len(word) - len(suffix)
+            if rest >= 3 and word.endswith(suffix) and not (suffix == "s" and word.endswith("ss")):
+                word = word[:rest] + instead
+                break
     if len(word) > 4 and word[-1] == word[-2] and word[-1] not in "aeiouls":
         word = word[:-1]
     if len(word) > 3 and word[-1] == "e":
@@ -189,12 +191,23 @@ def _canonical(word: str) -> str:
 
 def stems(text: str) -> frozenset[str]:
     """The set of stems of a query or content, synonyms as their first word (M14). Equals ``Text.stems``."""
-    return frozenset(map(_canonical, _words(_fold(text)))) - _NOTHING
+    return _stems(_fold(text))
+
+
+def _stems(folded: str) -> frozenset[str]:
+    return frozenset(map(_canonical, _words(folded))) - _NOTHING
 
 
 def normal(text: str) -> str:
     """The normalised text of M14: equal ones are a restatement whatever else holds."""
     return _normal(_fold(text))
+
+
+@lru_cache(maxsize=1024)
+def terms(content: str) -> tuple[frozenset[str], str]:
+    """What a content is found by, its stems and its normalised text: read once while it moves (M14)."""
+    folded = _fold(content)
+    return _stems(folded), _normal(folded)
 
 
 def _normal(folded: str) -> str:
