@@ -18,6 +18,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import Raw, Struct, field
+
 from milkd.journal import JournalTooNew, spans, sync_folder
 
 ASIDE = "aside"
@@ -135,16 +138,18 @@ def scrub(memory: Path, ids: Iterable[str], contents: Iterable[str]) -> int:
 
 
 def scrubbed(data: bytes, forgotten: Iterable[str], contents: Iterable[str] = ()) -> bytes:
-    """A file's bytes without the percepts of those ids and without those contents."""
+    """A file's bytes without the percepts of those ids and without those contents.
+
+    Whatever else stands in a whole JSON file keeps its spelling, what merely holds such a word included.
+    """
     ids, texts = set(forgotten), set(contents)
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
+        json.loads(data, object_pairs_hook=_unique)
+        whole = data.decode(json.detect_encoding(data)).encode()
+        clean = _without(whole, ids, texts)
+        return data if clean == whole else msgspec.json.format(clean, indent=2)
+    except (ValueError, msgspec.DecodeError, RecursionError):
         return _blanked(data, ids, texts)
-    clean, touched = _without(document, ids, texts)
-    if touched:
-        data = json.dumps(clean, ensure_ascii=False, indent=2).encode("utf-8", "surrogatepass")
-    return _blanked(data, ids, texts)
 
 
 def _journal_without(data: bytes, ids: set[str], texts: set[str]) -> bytes:
@@ -164,29 +169,50 @@ def _journal_without(data: bytes, ids: set[str], texts: set[str]) -> bytes:
     return bytes(clean)
 
 
-def _without(value: Any, ids: set[str], texts: set[str]) -> tuple[Any, bool]:
-    if isinstance(value, dict):
-        inner = {key: _without(item, ids, texts) for key, item in value.items() if not _is_one(item, ids)}
-        touched = len(inner) != len(value) or any(t for _, t in inner.values())
-        return {key: item for key, (item, _) in inner.items()}, touched
-    if isinstance(value, list):
-        items = [_without(item, ids, texts) for item in value if not _is_one(item, ids)]
-        return [item for item, _ in items], len(items) != len(value) or any(t for _, t in items)
-    if isinstance(value, str) and value in texts:
-        return "", True
-    return value, False
+class _Named(Struct):
+    """What tells whose an object is."""
+
+    id: Any = None
+    source: Any = field(default=None, name="from")
+    target: Any = field(default=None, name="to")
+    percept: Raw = Raw()
 
 
-def _is_one(value: Any, ids: set[str]) -> bool:
-    if not isinstance(value, dict):
-        return False
-    percept = value.get("percept")
-    ends = (value.get("from"), value.get("to"))
-    return (
-        value.get("id") in ids
-        or (isinstance(percept, dict) and percept.get("id") in ids)
-        or any(isinstance(end, str) and end in ids for end in ends)
-    )
+_named = msgspec.json.Decoder(_Named).decode
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_list = msgspec.json.Decoder(list[Raw]).decode
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("of a key that stands twice only one value would be seen")
+    return found
+
+
+def _without(raw: bytes, ids: set[str], texts: set[str]) -> bytes:
+    """A JSON value without what is forgotten; the same bytes where nothing of it goes. Raises DecodeError."""
+    head = raw.lstrip()[:1]
+    if head == b"{":
+        parts = {key: bytes(item) for key, item in _object(raw).items()}
+        clean = {} if _is_one(raw, ids) else {key: _without(item, ids, texts) for key, item in parts.items()}
+        inside = (msgspec.json.encode(key) + b":" + item for key, item in clean.items())
+        return raw if clean == parts else b"{" + b",".join(inside) + b"}"
+    if head == b"[":
+        items = [bytes(item) for item in _list(raw)]
+        left = [_without(item, ids, texts) for item in items if not _is_one(item, ids)]
+        return raw if left == items else b"[" + b",".join(left) + b"]"
+    return b'""' if head == b'"' and msgspec.json.decode(raw) in texts else raw
+
+
+def _is_one(raw: bytes, ids: set[str]) -> bool:
+    """Whether a JSON value is a percept of those ids, its entry in the archive, an edge at it, or its bare id."""
+    head = raw.lstrip()[:1]
+    if head == b"{":
+        named = _named(raw)
+        told = (named.id, named.source, named.target)
+        return any(isinstance(name, str) and name in ids for name in told) or _is_one(bytes(named.percept), ids)
+    return head == b'"' and msgspec.json.decode(raw) in ids
 
 
 def _blanked(data: bytes, ids: set[str], texts: set[str]) -> bytes:
