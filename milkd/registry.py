@@ -215,14 +215,33 @@ def _is_one(raw: bytes, ids: set[str]) -> bool:
     return head == b'"' and msgspec.json.decode(raw) in ids
 
 
+# A string that is cut off ends with its line: one that lacks its end must not swallow the file.
+_STRING = rb'"(?:[^"\\\n]|\\[^\n]?)*(?:"|(?=\n)|\Z)'
+_FLAT = rb'(?>%b|[^{}"]+)' % _STRING
+_VALUE = rb'(?<!"successor":)(?<!"successor": )(?:(?<=:)|(?<=: ))"%b"'
+_AROUND = rb"\{(?:%b|\{%b*+\})*?%b(?:%b|\{%b*+\}?)*+\}?" % (_FLAT, _FLAT, _VALUE, _FLAT, _FLAT)
+"""The object in which an id is a value, as far as it goes, with objects in it (roles); braces in strings are none."""
+_SHORT = {'"': b'"', "\\": b"\\", "/": b"/", "\b": b"b", "\f": b"f", "\n": b"n", "\r": b"r", "\t": b"t"}
+
+
 def _blanked(data: bytes, ids: set[str], texts: set[str]) -> bytes:
-    """Blank contents, in any way JSON may spell them, and the innermost object around an id."""
-    for text in texts:
-        for spelled in {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}:
-            needle = spelled.encode("utf-8", "surrogatepass")
-            if needle:
-                data = data.replace(needle, b" " * len(needle))
+    """Blank contents, in any way JSON may spell them, and the object around an id."""
+    for text in filter(None, texts):
+        data = re.sub(b"".join(_spellings(character) for character in text), _blank, data)
     for percept_id in ids:
-        around = re.compile(rb"\{[^{}]*" + re.escape(percept_id.encode()) + rb"[^{}]*\}?")
-        data = around.sub(lambda found: b" " * len(found[0]), data)
+        data = re.sub(_AROUND.replace(b"%b", re.escape(percept_id.encode())), _blank, data)
     return data
+
+
+def _blank(found: re.Match[bytes]) -> bytes:
+    return b" " * len(found[0])
+
+
+def _spellings(character: str) -> bytes:
+    """A pattern of all ways in which JSON may spell a character."""
+    units = re.findall("....", character.encode("utf-16-be", "surrogatepass").hex())
+    ways = [re.escape(character.encode("utf-8", "surrogatepass"))]
+    if character in _SHORT:
+        ways.insert(0, rb"\\" + re.escape(_SHORT[character]))
+    ways.append(b"".join(rb"\\u(?i:%b)" % unit.encode() for unit in units))
+    return b"(?:" + b"|".join(ways) + b")"
