@@ -21,7 +21,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
-from milkd.journal import JournalTooNew, spans, sync_folder
+from milkd import journal
+from milkd.cells import Effect
+from milkd.journal import sync_folder
+from milkd.rules.percept import Gone
 
 ASIDE = "aside"
 BEFORE = "before-milkd-"
@@ -129,7 +132,8 @@ def scrub(memory: Path, ids: Iterable[str], contents: Iterable[str]) -> int:
     changed = 0
     for path in [*keepsakes(memory), *conflicted_copies(memory)]:
         data = path.read_bytes()
-        is_journal = re.search(rf"-{JOURNAL}(\.\d+)?$", path.name)
+        # A copy that another program left has another name, a damaged one perhaps another head.
+        is_journal = data.startswith(journal.MAGIC) or re.search(rf"-{JOURNAL}(\.\d+)?$", path.name)
         clean = _journal_without(data, wanted, texts) if is_journal else scrubbed(data, wanted, texts)
         if clean != data:
             replace_file(path, clean)
@@ -153,20 +157,30 @@ def scrubbed(data: bytes, forgotten: Iterable[str], contents: Iterable[str] = ()
 
 
 def _journal_without(data: bytes, ids: set[str], texts: set[str]) -> bytes:
-    """A set-aside journal without each record, and each damaged stretch, in which an id or a content stands.
+    """A journal without each record that holds a percept, and each damaged stretch in which its id or content stands.
 
-    A record that names a percept may hold any earlier wording of it.
+    A record that names a percept may hold any earlier wording of it; one that merely mentions it stays.
     """
     needles = [word.encode("utf-8", "surrogatepass") for word in (*ids, *texts) if word]
     try:
-        parts = spans(data)
-    except JournalTooNew:
-        parts = [(0, len(data))]
+        parts = journal.spans(data)
+    except journal.JournalTooNew:
+        parts = [(0, len(data), None)]
     clean = bytearray(data)
-    for begin, end in parts:
-        if any(needle in data[begin:end] for needle in needles):
+    for begin, end, effects in parts:
+        if effects is None:
+            goes = any(needle in data[begin:end] for needle in needles)
+        else:
+            goes = any(_holds(effect, ids, texts) for effect in effects)
+        if goes:
             clean[begin:end] = bytes(end - begin)
     return bytes(clean)
+
+
+def _holds(effect: Effect, ids: set[str], texts: set[str]) -> bool:
+    table, key, cell = effect
+    held = cell.held if isinstance(cell, Gone) else cell
+    return table in ("percept", "archive") and (key in ids or (held is not None and held.record.content in texts))
 
 
 class _Named(Struct):
