@@ -132,13 +132,19 @@ def scrub(memory: Path, ids: Iterable[str], contents: Iterable[str]) -> int:
     changed = 0
     for path in [*keepsakes(memory), *conflicted_copies(memory)]:
         data = path.read_bytes()
-        # A copy that another program left has another name, a damaged one perhaps another head.
-        is_journal = data.startswith(journal.MAGIC) or re.search(rf"-{JOURNAL}(\.\d+)?$", path.name)
-        clean = _journal_without(data, wanted, texts) if is_journal else scrubbed(data, wanted, texts)
+        clean = cleaned(path.name, data, wanted, texts)
         if clean != data:
             replace_file(path, clean)
             changed += 1
     return changed
+
+
+def cleaned(name: str, data: bytes, forgotten: Iterable[str], contents: Iterable[str] = ()) -> bytes:
+    """As `scrubbed`, for a file of any kind."""
+    # A copy that another program left has another name, a damaged one perhaps another head.
+    if data.startswith(journal.MAGIC) or re.search(rf"(^|-){JOURNAL}(\.\d+)?$", name):
+        return _journal_without(data, set(forgotten), set(contents))
+    return scrubbed(data, forgotten, contents)
 
 
 def scrubbed(data: bytes, forgotten: Iterable[str], contents: Iterable[str] = ()) -> bytes:
