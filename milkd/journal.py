@@ -24,7 +24,7 @@ from msgspec import Struct
 from milkd.cells import CELL_TYPES, Effect
 
 VERSION = 1
-_MAGIC = b"MILKJRNL"
+MAGIC = b"MILKJRNL"
 _HEADER = struct.Struct("<8sII")
 _RECORD = struct.Struct("<IIQ")
 _CHUNK = 1 << 20
@@ -137,7 +137,7 @@ class Journal:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             _allocate(descriptor, 0, _CHUNK + len(records))
-            _write_all(descriptor, _HEADER.pack(_MAGIC, VERSION, zlib.crc32(version)) + records, 0)
+            _write_all(descriptor, _HEADER.pack(MAGIC, VERSION, zlib.crc32(version)) + records, 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -170,9 +170,9 @@ def scan(data: bytes) -> Replayed:
     if len(data) < _HEADER.size or not any(data):
         return Replayed([], _HEADER.size)
     magic, version, _ = _HEADER.unpack_from(data)
-    if magic == _MAGIC and version > VERSION:
+    if magic == MAGIC and version > VERSION:
         raise JournalTooNew(f"journal of version {version}; this milkd reads up to {VERSION}")
-    problem = "" if magic == _MAGIC else "the header is damaged"
+    problem = "" if magic == MAGIC else "the header is damaged"
     records: list[tuple[int, list[Effect]]] = []
     starts: list[int] = []
     offset = end = _HEADER.size
@@ -191,16 +191,20 @@ def scan(data: bytes) -> Replayed:
         offset = again
 
 
-def spans(data: bytes) -> list[tuple[int, int]]:
-    """The whole records of a journal's bytes and what lies between and after them, as (begin, end) in order."""
-    found: list[tuple[int, int]] = []
+def spans(data: bytes) -> list[tuple[int, int, list[Effect] | None]]:
+    """A journal's whole records and what lies between and after them, as (begin, end, effects) in order.
+
+    Effects are None where no record could be read. Raises JournalTooNew.
+    """
+    found: list[tuple[int, int, list[Effect] | None]] = []
     offset = _HEADER.size
-    for start in scan(data).starts:
+    replayed = scan(data)
+    for start, (_, effects) in zip(replayed.starts, replayed.records, strict=True):
         if start > offset:
-            found.append((offset, start))
+            found.append((offset, start, None))
         offset = start + _RECORD.size + _RECORD.unpack_from(data, start)[0]
-        found.append((start, offset))
-    return [*found, (offset, len(data))] if offset < len(data) else found
+        found.append((start, offset, effects))
+    return [*found, (offset, len(data), None)] if offset < len(data) else found
 
 
 def _record_at(data: bytes, offset: int) -> tuple[int, list[Effect], int] | None:
@@ -263,4 +267,4 @@ def _sync(descriptor: int) -> None:
         fcntl.fcntl(descriptor, getattr(fcntl, "F_FULLFSYNC", 51))
 
 
-__all__ = ["Journal", "JournalTooNew", "Replayed", "scan", "spans", "sync_folder"]
+__all__ = ["MAGIC", "Journal", "JournalTooNew", "Replayed", "scan", "spans", "sync_folder"]

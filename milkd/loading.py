@@ -61,7 +61,9 @@ class _Loader:
 
     def keep_unusable(self) -> None:
         """Set aside what could not be used. Last, for a start that is refused changes nothing."""
-        for name, data, why in self.unusable:
+        forgotten = [key.removeprefix("forgotten:") for key in self.store.meta if key.startswith("forgotten:")]
+        for name, found, why in self.unusable:
+            data = registry.cleaned(name, found, forgotten)
             path = registry.set_aside(self.files.memory, name, data, self.date)
             self.problems.append(f"{name}: {why}; kept as memory/{path.relative_to(self.files.memory)}")
 

@@ -159,7 +159,7 @@ class Files:
         except OSError:
             # Half a set takes room and holds content that `forget` could not reach. What the mark names stays.
             if self._marked() != cut.generation:
-                self._tidy(f"*.{cut.generation}")
+                self._tidy(f".{cut.generation}")
             raise
         self._rename(cut, hashes)
         edits, self._edits = self._edits, []
@@ -192,7 +192,7 @@ class Files:
             _target(memory / f"{name}.json").unlink(missing_ok=True)
             self.hashes.pop(f"{name}.json", None)
         sync_folder(memory)
-        self._tidy("*")  # of sets that failed before this one
+        self._tidy()  # of sets that failed before this one
         (memory / registry.SET_MARK).unlink()
         sync_folder(memory)
 
@@ -203,13 +203,13 @@ class Files:
         except (FileNotFoundError, msgspec.DecodeError):
             return 0
 
-    def _tidy(self, names: str) -> None:
-        """Remove temporary files, those beside the targets of linked files included."""
-        for leftover in self.memory.glob(f".{names}.tmp"):
+    def _tidy(self, generation: str = "*") -> None:
+        """Remove temporary files, those beside the targets of linked files included; none of other programs."""
+        for leftover in self.memory.glob(f".*.json{generation}.tmp"):
             leftover.unlink(missing_ok=True)
         for link in self.memory.glob("*.json"):
             if link.is_symlink():
-                for leftover in _target(link).parent.glob(f".{link.name}.{names.removeprefix('*.')}.tmp"):
+                for leftover in _target(link).parent.glob(f".{link.name}{generation}.tmp"):
                     leftover.unlink(missing_ok=True)
 
     def _documents(self, cut: Cut) -> Iterator[tuple[str, Iterator[bytes]]]:
@@ -275,7 +275,7 @@ class Files:
                 self._finish(mark)
                 note = f"finished writing generation {mark.generation} of the files"
             path.unlink()
-        self._tidy("*")
+        self._tidy()
         return note
 
     def _finish(self, mark: _Mark) -> None:
