@@ -15,7 +15,19 @@ from milkd.config import Fading
 from milkd.rules.percept import Gone, Group, Held, Link
 
 Table = Literal[
-    "percept", "archive", "edge", "engram", "run", "sitting", "reply", "seen", "pass", "meta", "file", "clock"
+    "percept",
+    "archive",
+    "edge",
+    "engram",
+    "run",
+    "sitting",
+    "reply",
+    "seen",
+    "pass",
+    "meta",
+    "file",
+    "clock",
+    "merged",
 ]
 
 
@@ -42,6 +54,8 @@ class PassMark(Struct, frozen=True, array_like=True):
     clock_s: float
     at: str
     report: Report | None = None
+    number: int = 0
+    """The event number of that pass (M5)."""
 
 
 CELL_TYPES: dict[str, Any] = {
@@ -59,6 +73,7 @@ CELL_TYPES: dict[str, Any] = {
     "use": tuple[float, str],
     "clock": float,
     "heard": float,
+    "merged": str,
     "fading": Fading,
 }
 """What a cell of each table holds; the journal decodes by it."""

@@ -55,7 +55,7 @@ def run_pass(change: Change, session: str, sitting: Sitting | None) -> Report:
         **{kind: len(found) for kind, found in ids.items()},
     )
     for scope in (local, world):
-        mark = PassMark(store.clocks.reading(scope.name), change.stamp, report)
+        mark = PassMark(store.clocks.reading(scope.name), change.stamp, report, number)
         store.put_lazy("pass", scope.name, mark)
         scope.touched.clear()
     _count(store, report)
@@ -175,6 +175,7 @@ def _merge(change: Change, older: Held, newer: Held, reason: str, w: float, conf
     record = passes.merged(older.record, newer.record, reason, numbers)
     move_edges(change, newer.id, older.id, contradictions=True)
     store.put("percept", newer.id, None)
+    store.put("merged", newer.id, older.id)
     leave_engram(change, newer.record.engram_id)
     clock = store.clocks.reading(GLOBAL)
     merged = replace(

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from milkd import host, liveness, registry, runs
 from milkd.clocks import Process
-from milkd.config import shown
+from milkd.config import Config, shown
 from milkd.edits import Edited
 from milkd.keeper import SMALL, Keeper, SnapshotDone
 from milkd.reception import Asked, Reception
@@ -59,11 +59,15 @@ def read_clocks() -> Now:
 class Daemon:
     """A daemon on one home; `run` returns when it has stopped cleanly."""
 
-    def __init__(self, settings: Settings, lock: host.Lock, version: str) -> None:
+    def __init__(
+        self, settings: Settings, lock: host.Lock, version: str, log_as: Callable[[Config], None] = lambda _: None
+    ) -> None:
+        """``log_as`` sets up the log as a config says."""
         self.settings = settings
         self.lock = lock
         self.home = settings.home
         self.version = version
+        self.log_as = log_as
         self.started = read_clocks()
         self.mailbox = host.Mailbox()
         config = settings.config
@@ -75,7 +79,7 @@ class Daemon:
         self.service = Service(self.store, identity, lambda: str(uuid.uuid4()))
         post = self.mailbox.post
         self.keeper = Keeper(self.home, self.store, post, config.daemon.journal_max_mb << 20, lock.check_place)
-        self.transport = Transport(self.home.socket, self.home.events, limit)
+        self.transport = Transport(self.home.socket, self.home.events)
         self.faults: Counter[str] = Counter()
         self.reception = Reception(settings, version, self.faults)
         self.loop_max_ms = 0.0
@@ -411,6 +415,8 @@ class Daemon:
         if not changed:
             return []
         config = self.settings.config
+        self.log_as(config)
+        self.service.identity = replace(self.service.identity, max_message_bytes=config.daemon.max_message_bytes)
         for warning in config.warnings:
             log.warning("%s", warning)
         self.keeper.journal_max_bytes = config.daemon.journal_max_mb << 20

@@ -43,7 +43,7 @@ def merge_edit(change: Change, edited: Edited) -> None:
     Raises Invalid or Refused where the edit asks for what no command may do.
     """
     store, scope = change.store, edited.scope
-    assert change.event
+    change.begin()
     base = {record.id: (record, extra) for record, extra in edited.base.percepts}
     theirs = {record.id: (record, extra) for record, extra in edited.theirs.percepts}
     _merge_engrams(change, edited)

@@ -32,7 +32,9 @@ class SideThread:
         self._watcher = watcher
         self._on_death = on_death
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._stopping = False
+        self._watching = asyncio.Event()
+        """Set, it ends a watch: for good where the thread is stopping, else another one begins."""
         self._scheduler: Any = None
         self._thread = threading.Thread(target=self._run, name="milkd-side", daemon=True)
         self._ready = threading.Event()
@@ -44,10 +46,15 @@ class SideThread:
 
     def stop(self) -> None:
         """Stop jobs and watching, and wait for the thread (a second at most)."""
-        loop, stop = self._loop, self._stop
-        if loop is not None and stop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
+        self._stopping = True
+        self.watch_anew()
         self._thread.join(2)
+
+    def watch_anew(self) -> None:
+        """End the watch that runs and begin another."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._watching.set)
 
     def reschedule(self, name: str, seconds: float) -> None:
         """Give a job another interval."""
@@ -63,7 +70,6 @@ class SideThread:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
         scheduler = self._scheduler = AsyncIOScheduler(
             executors={"default": AsyncIOExecutor()},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -74,7 +80,9 @@ class SideThread:
         scheduler.start()
         self._ready.set()
         try:
-            await self._watcher(self._stop)
+            while not self._stopping:
+                await self._watcher(self._watching)
+                self._watching = asyncio.Event()
         finally:
             scheduler.shutdown(wait=False)
 

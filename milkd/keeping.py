@@ -37,6 +37,10 @@ class Change:
             self._event = self.store.next_event()
         return self._event
 
+    def begin(self) -> None:
+        """Take the event number: this is a change, even if nothing of it names the number."""
+        _ = self.event
+
     def tell(self, kind: EventKind, held: Held | None = None, *, detail: str = "", session: str = "") -> None:
         """Note an event for those who watch; it leaves when the change is on disk."""
         self.store.events.append(
@@ -94,14 +98,14 @@ def give_birth(change: Change, record: PerceptRecord, scope: str, subject: str =
     return held
 
 
-def engram_of(change: Change, label: str, scope: str) -> str:
-    """The id of a scope's engram of that label, made on first use (M2)."""
+def engram_of(change: Change, label: str, scope: str, extra: dict[str, bytes] | None = None) -> str:
+    """The id of a scope's engram of that label, made on first use, with fields of others (M2, M3)."""
     store = change.store
     known = store.scope(scope).engrams.get(label)
     if known is not None:
         return known
     engram_id = change.new_id()
-    group = Group(engram_id, label, scope, change.stamp, change.stamp)
+    group = Group(engram_id, label, scope, change.stamp, change.stamp, extra or {})
     store.put("engram", engram_id, group)
     return engram_id
 
@@ -159,7 +163,8 @@ def make_global(change: Change, held: Held, w: float, confirmed: float, **fields
     old_engram = held.record.engram_id
     engram = ""
     if old_engram in store.groups:
-        engram = engram_of(change, store.groups[old_engram].label, GLOBAL)
+        group = store.groups[old_engram]
+        engram = engram_of(change, group.label, GLOBAL, group.extra)
     record = replace(held.record, w=w, w_confirmed=confirmed, engram_id=engram, **fields)
     new = replace(
         held,
@@ -250,8 +255,14 @@ def erase(change: Change, percept_id: str) -> None:
     if gone is not None:
         store.put("archive", percept_id, None)
         store.erased.append((percept_id, gone.held.record.content))
-    # A file written before this, or an edit of one, must not bring it back.
-    store.put("meta", f"forgotten:{percept_id}", change.now.wall)
+    names = [percept_id]
+    for merged in store.once_called(percept_id):  # an earlier wording of it, wherever a file still has that
+        store.put("merged", merged, None)
+        if merged not in store.percepts and merged not in store.archive:
+            store.erased.append((merged, ""))
+            names.append(merged)
+    for name in names:  # a file written before this, or an edit of one, must not bring it back
+        store.put("meta", f"forgotten:{name}", change.now.wall)
 
 
 def corroborate(change: Change, record: PerceptRecord, sitting: int | None) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class _Loader:
         store.replay(("seen", key, line) for key, line in state.seen.items())
         store.replay(("pass", key, mark) for key, mark in state.passes.items())
         store.replay(("meta", key, value) for key, value in state.meta.items())
+        store.replay(("merged", key, value) for key, value in state.merged.items())
         for run in state.runs:
             if run.live:
                 store.clocks.heard[run.id] = Heard(state.heard.get(run.id, 0.0))

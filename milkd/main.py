@@ -69,7 +69,7 @@ def _log(config: Config, given: argparse.Namespace) -> None:
     handler = logging.StreamHandler(sys.stderr)
     kind = given.log_format or config.daemon.log_format
     handler.setFormatter(_Json() if kind == "json" else _Text("%(asctime)s %(levelname)-7s %(message)s"))
-    logging.basicConfig(level=(given.log_level or config.daemon.log_level).upper(), handlers=[handler])
+    logging.basicConfig(level=(given.log_level or config.daemon.log_level).upper(), handlers=[handler], force=True)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
 
@@ -114,7 +114,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         host.raise_descriptor_limit()
         host.prepare(home)
         lock.take()
-        daemon = Daemon(settings, lock, VERSION)
+        daemon = Daemon(settings, lock, VERSION, lambda config: _log(config, given))
         # Whenever the loop lets go of the interpreter (each send, each sync), the writer of the files may hold
         # it for as long: at the usual 5 ms a batch of answers would wait for it ten times over.
         sys.setswitchinterval(0.0001)

@@ -228,7 +228,7 @@ def _new(change: Change, caller: Caller, statement: _Statement, near: list[tuple
 
 def _born(change: Change, statement: _Statement, scope: str, *, core: bool, consumer: str) -> Held:
     strength = weight.birth(statement.producer, core)
-    assert change.event  # a birth is a change: it takes its number even if nothing else asks for it
+    change.begin()  # a birth is a change: it takes its number even if nothing else asks for it
     fields = PerceptRecord(
         id=change.new_id(),
         content=statement.content,
@@ -398,7 +398,7 @@ def edit(change: Change, caller: Caller, given: str, content: str) -> Held:
         fields["producer"] = "user"
     else:
         _refuse_agent(producer, held, "edit")
-    assert change.event
+    change.begin()
     held = revise(change, held, w, confirmed, **fields)
     change.tell("edited", held)
     return held
@@ -410,7 +410,7 @@ def pin(change: Change, caller: Caller, given: str) -> Held:
     if caller.producer != "user" and not held.record.core:
         _refuse_agent(caller.producer, held, "pin")
     if not held.record.core:
-        assert change.event
+        change.begin()
         held = make_core(change, held, updated_at=held.record.updated_at)
         change.tell("pinned", held)
     return held
@@ -422,7 +422,7 @@ def unpin(change: Change, caller: Caller, given: str) -> Held:
     if caller.producer != "user":
         _refuse_agent(caller.producer, held, "unpin")
     if held.record.core:
-        assert change.event
+        change.begin()
         held = revise(change, held, weight.UNPINNED, weight.UNPINNED, core=False)
         held = used(change, held)
         change.tell("unpinned", held)
@@ -441,7 +441,7 @@ def restore(change: Change, caller: Caller, given: str) -> Held:
         if store.lives(held):
             raise Invalid(f"target: #{percept_id[:8]} is not in the archive; it lives", field="target")
         gone = send_to_archive(change, held, "pruned")
-    assert change.event
+    change.begin()
     held = revive(change, gone)
     w, confirmed = at_least_birth(held.record, store.present(held), store.confirmed(held))
     held = revise(change, held, w, confirmed)

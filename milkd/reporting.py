@@ -35,7 +35,7 @@ def status(store: Store, me: Identity, now: Now) -> wire.Statused:
     """What the core knows; the roof adds its own (files, journal, process, health of disks and watchers)."""
     sessions = {name: store.living_count(name) for name in store.sessions()}
     marks = [mark for mark in store.marks.values() if mark.report is not None]
-    last = max(marks, key=lambda mark: mark.at, default=None)
+    last = max(marks, key=lambda mark: mark.number, default=None)
     health = []
     surplus = store.living_count(GLOBAL) - store.knobs.global_max
     if surplus > 0:

@@ -185,7 +185,7 @@ def expire_archive(store: Store, now: Now) -> int:
     old = [gone for gone in store.archive.values() if keep_s > 0 and now.wall - gone.at_ts > keep_s]
     change = Change(store, now, str)
     for gone in old:
-        assert change.event
+        change.begin()
         erase(change, gone.held.id)
     for key, wall in list(store.meta.items()):
         if key.startswith("forgotten:") and now.wall - wall > FORGOTTEN_S:

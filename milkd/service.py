@@ -309,6 +309,7 @@ class Service:
     def _anywhere(self, percept_id: str) -> tuple[Held, str]:
         """A percept that lives or is archived (with the reason); raises NotFound."""
         store = self.store
+        percept_id = store.now_called(percept_id)
         held = store.percepts.get(percept_id)
         if held is not None:
             return held, "" if store.lives(held) else "pruned"
@@ -387,7 +388,7 @@ class Service:
             held, _ = self._anywhere(percept_id)
             recording.check_visible(caller, held, "ids")
         superseded = [old for percept_id in ids for old in store.superseded_by(percept_id)]
-        assert change.event
+        change.begin()
         for percept_id in ids:
             erase(change, percept_id)
             change.tell("forgotten", detail=percept_id)
@@ -426,7 +427,7 @@ class Service:
             raise NotFound("relation: there is no such edge between the two", field="relation")
         for key in found:
             store.put("edge", key, None)
-        assert change.event
+        change.begin()
         change.tell("unlinked", detail=f"{ends[0]} {ends[1]}")
         return wire.Linked(removed=len(found))
 

@@ -84,8 +84,12 @@ def _move(change: Change, old: str, new: str) -> None:
     scope = store.scope(old)
     for engram_id in list(scope.engrams.values()):
         group = store.groups[engram_id]
-        if group.label not in store.scope(new).engrams:
+        there = store.scope(new).engrams.get(group.label)
+        if there is None:
             store.put("engram", engram_id, replace(group, scope=new))
+        elif group.extra:
+            other = store.groups[there]
+            store.put("engram", there, replace(other, extra={**group.extra, **other.extra}))
     for percept_id in list(scope.living):
         store.put("percept", percept_id, _moved(change, store.percepts[percept_id], new))
     for percept_id in list(scope.archived):

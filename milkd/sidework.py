@@ -46,14 +46,17 @@ class SideWork:
         self._post = post
         self._watched = watched
         self._changed = changed
+        self._watches = settings.config.daemon.watch
         self._thread = SideThread(self._jobs(), self._watch, on_death)
         self.start = self._thread.start
         self.stop = self._thread.stop
 
     def retune(self) -> None:
-        """Other intervals are in force."""
+        """Other intervals are in force, or another way of watching."""
         for name, seconds, _ in self._jobs():
             self._thread.reschedule(name, seconds)
+        if self._settings.config.daemon.watch != self._watches:
+            self._thread.watch_anew()
 
     def _jobs(self) -> list[Job]:
         daemon, memory = self._settings.config.daemon, self._settings.config.memory
@@ -75,7 +78,7 @@ class SideWork:
         self._post(Poke("config"))
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        how = self._settings.config.daemon.watch
+        how = self._watches = self._settings.config.daemon.watch
         if how == "off":
             await watching.off(stop)
             return

@@ -45,6 +45,7 @@ class State(Struct, omit_defaults=True):
     seen: dict[str, SeenLine] = {}
     passes: dict[str, PassMark] = {}
     meta: dict[str, float] = {}
+    merged: dict[str, str] = {}
     fading: Fading | None = None
     """The knobs under which all strengths of the set hold."""
     files: dict[str, str] = {}
@@ -112,6 +113,7 @@ def cut(store: Store, generation: int, journal: int, dirty: Iterable[str], *, re
             seen=dict(store.seen),
             passes=dict(store.marks),
             meta=dict(store.meta),
+            merged=dict(store.merged),
             fading=store.knobs.fading,
         ),
     )

@@ -139,6 +139,9 @@ class Store(Tables):
         self.clocks.restart()
         self._undo.clear()
         self._written_clocks = self.clocks.readings()
+        for merged, into in list(self.merged.items()):
+            if into not in self.percepts and into not in self.archive:  # taken out of a file while no daemon ran
+                self._set("merged", merged, None)
         for scope in self.scopes.values():
             scope.touched.clear()
             if scope.name not in self.marks:

@@ -36,10 +36,13 @@ class Tables(Present):
         self.marks: dict[str, PassMark] = {}
         self.meta: dict[str, float] = {}
         self.files: dict[str, FileExtra] = {}
+        self.merged: dict[str, str] = {}
+        """Ids of percepts that became one with a global, and its id (M17)."""
         self.scopes: dict[str, Scope] = {GLOBAL: Scope(GLOBAL, self)}
         self.dirty: set[str] = set()
         self.contradictions: set[str] = set()
         self.revived = False
+        self._merged_into: dict[str, dict[str, None]] = {}
         self._adjacent: dict[str, dict[str, None]] = {}
         self._members: dict[str, dict[str, None]] = {}
         self._superseded: dict[str, dict[str, None]] = {}
@@ -74,6 +77,8 @@ class Tables(Present):
                 return self.meta.get(key)
             case "file":
                 return self.files.get(key)
+            case "merged":
+                return self.merged.get(key)
             case "clock":
                 return self.clocks.reading(key)
 
@@ -104,6 +109,8 @@ class Tables(Present):
                 self.dirty.add(key)
             case "clock":
                 self.clocks.set_reading(key, value)
+            case "merged":
+                self._set_merged(key, value)
 
     def _set_percept(self, key: str, new: Held | None) -> None:
         old = self.percepts.get(key)
@@ -148,8 +155,21 @@ class Tables(Present):
                 self._superseded.setdefault(new.successor, {})[key] = None
         self.dirty.add("archive")
 
+    def _set_merged(self, key: str, new: str | None) -> None:
+        old = self.merged.get(key)
+        if old is not None:
+            self._merged_into[old].pop(key)
+            if not self._merged_into[old]:
+                del self._merged_into[old]
+        _set_or_drop(self.merged, key, new)
+        if new is None:
+            self._unname(key)
+        else:
+            self._prefixes.add(key)
+            self._merged_into.setdefault(new, {})[key] = None
+
     def _unname(self, key: str) -> None:
-        if key not in self.percepts and key not in self.archive:
+        if key not in self.percepts and key not in self.archive and key not in self.merged:
             self._prefixes.discard(key)
 
     def _set_link(self, key: str, new: Link | None) -> None:
@@ -298,8 +318,18 @@ class Tables(Present):
         return list(self._superseded.get(percept_id, ()))
 
     def resolve(self, given: str, field: str = "id") -> str:
-        """The full id of an id or a prefix of it, living or archived (M20)."""
-        return self._prefixes.resolve(given, field, self.percepts, self.archive)
+        """The full id of an id or a prefix of it, living or archived; of a merged one the other's (M17, M20)."""
+        return self.now_called(self._prefixes.resolve(given, field, self.percepts, self.archive, self.merged))
+
+    def now_called(self, percept_id: str) -> str:
+        """The id under which a percept is known now: a merged one bears the global's (M17)."""
+        if percept_id in self.percepts or percept_id in self.archive:
+            return percept_id
+        return self.merged.get(percept_id, percept_id)
+
+    def once_called(self, percept_id: str) -> list[str]:
+        """The ids of those that were merged into a percept (M17)."""
+        return list(self._merged_into.get(percept_id, {}))
 
     def _retune(self, knobs: Memory) -> None:
         """Other knobs are in force. What faded until now did so under the old ones: the points move to now (M9)."""

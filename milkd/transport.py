@@ -17,9 +17,9 @@ from msgspec import Struct
 
 BATCH = 256
 """Messages taken in one turn of the loop: they share a sync, and nobody waits long behind them."""
-HARD_LIMIT_FACTOR = 16
-"""Messages up to this many times ``max_message_bytes`` are read, to be answered `too_large`; beyond it
-libzmq drops the connection, which guards the daemon's memory."""
+HARD_LIMIT = 1 << 26
+"""Bytes of a message at most, whatever ``max_message_bytes`` says: up to it a message is read, to be answered
+`too_large`; beyond it libzmq drops the connection, which guards the daemon's memory."""
 
 
 class Incoming(Struct, frozen=True):
@@ -38,7 +38,7 @@ class SocketTaken(Exception):
 class Transport:
     """The two sockets of a daemon. For the core thread."""
 
-    def __init__(self, socket_path: Path, events_path: Path, max_message_bytes: int) -> None:
+    def __init__(self, socket_path: Path, events_path: Path) -> None:
         self.socket_path = socket_path
         self.events_path = events_path
         self.counts: Counter[str] = Counter()
@@ -46,7 +46,7 @@ class Transport:
         self.router = self._context.socket(zmq.ROUTER)
         self.router.linger = 0
         self.router.router_mandatory = True
-        self.router.maxmsgsize = max_message_bytes * HARD_LIMIT_FACTOR
+        self.router.maxmsgsize = HARD_LIMIT
         self.router.sndhwm = 1000
         self.publisher = self._context.socket(zmq.PUB)
         self.publisher.linger = 0

@@ -102,6 +102,7 @@ def contents(store: Store) -> dict[str, Any]:
         "sittings": dict(sorted(store.clocks.sittings.items())),
         "clocks": store.clocks.readings(),
         "event": store.event,
+        "merged": dict(sorted(store.merged.items())),
     }
 
 

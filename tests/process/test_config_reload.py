@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
+from milk_client import wire
+from milk_client.errors import TooLarge
 from milk_client.events import Events
 from running import Daemon, until
 
@@ -166,3 +168,26 @@ def test_a_config_behind_a_link_is_watched_where_it_lies(daemon: Daemon, base: P
     assert results(daemon) == 3
     real.write_text("[memory]\nmax_results = 4\n")
     until(lambda: results(daemon) == 4)
+
+
+def test_a_reload_changes_the_log_the_watch_and_the_limit_of_messages_too(daemon: Daemon) -> None:
+    daemon.write_config('[daemon]\nwatch = "off"\nlog_level = "error"\n')
+    daemon.start()
+    daemon.write_config(
+        '[daemon]\nwatch = "auto"\nlog_level = "debug"\nlog_format = "json"\nmax_message_bytes = 4096\n'
+    )
+    daemon.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+
+    def limit() -> int:
+        with daemon.tool() as tool:
+            return int(tool.config().values["daemon"]["max_message_bytes"])
+
+    until(lambda: limit() == 4096)
+    with daemon.tool() as tool, pytest.raises(TooLarge, match="4096"):
+        tool.get("bread " * 800)
+    with daemon.tool() as tool:
+        tool.record("The user likes rye bread")
+    daemon.write_config("[daemon]\n")
+    until(lambda: limit() == wire.MAX_MESSAGE_BYTES, what="it is watched now, without a signal")
+    lines = [json.loads(line) for line in daemon.told().splitlines() if line.startswith("{")]
+    assert any(line["level"] == "debug" for line in lines), lines

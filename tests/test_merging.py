@@ -1,0 +1,83 @@
+"""A session percept that became one with a global (M17) is known by its own id as well, until that is forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kept import DATE, Kept, bytes_in
+from milk_client import wire
+from milk_client.errors import NotFound
+from world import World, check_invariants
+
+from milkd import registry
+
+SHORT, LONG = "User likes strong rye bread", "The user likes strong rye bread"
+
+
+def merge(world: World) -> tuple[str, str]:
+    """The global's id, and that of the session's percept that was merged into it."""
+    world.attach("one", "one")
+    world.attach("two", "two")
+    older = world.say("one", SHORT, producer="user").percept.id
+    newer = world.say("two", LONG, producer="user").percept.id
+    world.turn("one")
+    assert world.turn("two").promoted == 1
+    assert older != newer and list(world.store.percepts) == [older]
+    return older, newer
+
+
+def shown(world: World, percept_id: str) -> str:
+    return str(world.ask(wire.Show(target=percept_id)).percept.id)
+
+
+@pytest.mark.parametrize("restarted", ["", "with files", "from the journal"])
+def test_what_was_merged_is_found_by_either_id_over_a_restart_too(tmp_path: Path, restarted: str) -> None:
+    world = Kept(tmp_path)
+    older, newer = merge(world)
+    if restarted == "with files":
+        assert not world.files().error
+    if restarted:
+        world = world.again()
+    assert shown(world, newer) == shown(world, newer[:8]) == shown(world, older) == older
+    other = world.say("two", "Backups run at noon").percept.id
+    edge = world.ask(wire.Link(source=newer, target=other, relation="extends")).edge
+    assert edge.source == older
+    check_invariants(world.store)
+
+
+def test_a_retry_of_what_recorded_it_tells_the_percept_that_it_became() -> None:
+    world = World({})
+    world.attach("one", "one")
+    world.attach("two", "two")
+    asked = wire.Record(by="two", run="two", id=7, content=LONG, producer="user")
+    first = world.ask(asked, "two").percept.id
+    world.say("one", SHORT, producer="user")
+    world.turn("one")
+    world.turn("two")
+    assert first not in world.store.percepts
+    again = world.ask(asked, "two").percept
+    assert again.id == world.store.merged[first] and again.content == LONG and len(world.store.percepts) == 1
+
+
+def test_to_forget_it_is_to_forget_every_wording_and_both_ids_m20(tmp_path: Path) -> None:
+    world = Kept(tmp_path)
+    world.attach("two", "two")
+    newer = world.say("two", LONG, producer="user").percept.id
+    assert not world.files().error
+    registry.set_aside(world.memory, "two.json", (world.memory / "two.json").read_bytes(), DATE)
+    # What was set aside holds a wording that the one it became never had.
+    world.ask(wire.Edit(target=newer, content="User likes strong rye bread"))
+    world.attach("one", "one")
+    older = world.say("one", "The user likes some strong rye bread", producer="user").percept.id
+    world.turn("one")
+    world.turn("two")
+    assert world.store.merged == {newer: older}
+    assert world.ask(wire.Forget(ids=[newer])).ids == [older]
+    assert not world.files().error
+    for name, data in bytes_in(tmp_path).items():
+        assert b"rye" not in data, name
+    with pytest.raises(NotFound):
+        shown(world, newer)
+    world = world.again()
+    assert not world.store.percepts and not world.store.merged
