@@ -173,6 +173,7 @@ class Store(Tables):
     def retune(self, knobs: Memory) -> None:
         """Other knobs are in force from now on (section 6)."""
         if knobs.fading != self.knobs.fading:
+            self._flush_lazy()  # what waits holds under the old ones
             # The point that all strengths move to, for a replay too.
             self._effects += [("clock", scope, seconds) for scope, seconds in self.clocks.readings().items()]
             self._effects.append(("fading", "", knobs.fading))
