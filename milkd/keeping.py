@@ -18,6 +18,9 @@ from milkd.rules import passes, weight
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, Now, edge_key, stamp, unstamp
 from milkd.store import Store
 
+UNSCRUBBED = "unscrubbed:"
+"""Begins the keys of percepts that were forgotten and may still stand in some file."""
+
 
 class Change:
     """One request's (or pass's) hand on the store. Takes an event number when it first changes something."""
@@ -252,6 +255,8 @@ def erase(change: Change, percept_id: str) -> None:
         store.erased.append((percept_id, gone.held.record.content))
     # A file written before this, or an edit of one, must not bring it back.
     store.put("meta", f"forgotten:{percept_id}", change.now.wall)
+    # And until the files are rid of it, a start goes on with that: whoever asks again is told that it is done.
+    store.put("meta", f"{UNSCRUBBED}{percept_id}", change.now.wall)
 
 
 def corroborate(change: Change, record: PerceptRecord, sitting: int | None) -> dict[str, Any]:
