@@ -64,6 +64,7 @@ class Journal:
         self._starts: list[tuple[int, int]] = []
         self._allocated = 0
         self._descriptor = -1
+        self._named = True
 
     def read(self) -> Replayed:
         """All records there are; leaves the journal ready to append after them. Makes the file if absent.
@@ -72,13 +73,13 @@ class Journal:
         """
         if not self.path.exists():
             self._start_file(self.path)
-            self._open(self.path)
+            self._use(_opened(self.path))
             return Replayed([], self.end)
         data = self.path.read_bytes()
         replayed = scan(data)
         if replayed.records:
             self.next_number = max(self.next_number, replayed.records[-1][0] + 1)
-        self._open(self.path)
+        self._use(_opened(self.path))
         self._starts = list(zip((number for number, _ in replayed.records), replayed.starts, strict=True))
         self.end = replayed.end
         return replayed
@@ -92,6 +93,7 @@ class Journal:
         number = struct.pack("<Q", self.next_number)
         record = _RECORD.pack(len(payload), zlib.crc32(number + payload), self.next_number) + payload
         try:
+            self._sync_name()
             self._reserve(len(record) + _RECORD.size)
             _write_all(self._descriptor, record, self.end)
             _sync(self._descriptor)
@@ -108,23 +110,29 @@ class Journal:
         """Start a new file with the records after ``covered`` alone; the old one is gone when this returns.
 
         The bytes are copied, not read anew: it costs as much as what is kept. Raises OSError, with the old
-        journal still in use.
+        journal still in use, or with the new one, whose name the next append makes durable first.
         """
         kept = [(number, start) for number, start in self._starts if number > covered]
         begin = kept[0][1] if kept else self.end
         tail = os.pread(self._descriptor, self.end - begin, begin)
-        fresh = self.path.with_name(self.path.name + ".new")
+        fresh, old = self.path.with_name(self.path.name + ".new"), self._descriptor
         try:
             self._start_file(fresh, tail)
-            os.replace(fresh, self.path)
+            descriptor = _opened(fresh)
+            try:
+                os.replace(fresh, self.path)
+            except OSError:
+                os.close(descriptor)
+                raise
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
-        sync_folder(self.path.parent)
-        os.close(self._descriptor)
-        self._open(self.path)
+        self._use(descriptor)
+        os.close(old)
         self._starts = [(number, start - begin + _HEADER.size) for number, start in kept]
         self.end = _HEADER.size + len(tail)
+        self._named = False
+        self._sync_name()
 
     def close(self) -> None:
         """Close the file; nothing is pending."""
@@ -143,10 +151,16 @@ class Journal:
             os.close(descriptor)
         sync_folder(path.parent)
 
-    def _open(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        self._allocated = os.fstat(self._descriptor).st_size
+    def _use(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._allocated = os.fstat(descriptor).st_size
         self.end = _HEADER.size
+
+    def _sync_name(self) -> None:
+        """Where a file has just taken the journal's name: without this a crash may bring the old one back."""
+        if not self._named:
+            sync_folder(self.path.parent)
+            self._named = True
 
     def _reserve(self, size: int) -> None:
         if self.end + size > self._allocated:
@@ -241,6 +255,10 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _write_all(descriptor: int, data: bytes, offset: int) -> None:

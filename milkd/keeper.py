@@ -20,6 +20,7 @@ from msgspec import Struct
 from milkd import registry, shapes
 from milkd.edits import Edited
 from milkd.journal import Journal
+from milkd.keeping import UNSCRUBBED
 from milkd.loading import Loaded, load
 from milkd.rules.percept import GLOBAL
 from milkd.shapes import NotAFile, Own, Parsed
@@ -103,6 +104,7 @@ class Keeper:
         self.generation = loaded.generation
         self.notes += loaded.notes
         self._compact = loaded.damaged
+        self._scrub = [(key.removeprefix(UNSCRUBBED), "") for key in self.store.meta if key.startswith(UNSCRUBBED)]
         for n, problem in enumerate(loaded.problems):
             self.health[f"load {n}"] = problem
         for (scope, generation), parsed in loaded.bases.items():
@@ -216,6 +218,9 @@ class Keeper:
         self.health.pop("files", None)
         self.snapshot_bytes += sum(done.written.sizes.values())
         self._tidy_journal(done)
+        if done.error is None:
+            for percept_id, _ in done.scrub:
+                self.store.put_lazy("meta", f"{UNSCRUBBED}{percept_id}", None)
         edits = []
         for name, data in done.written.edits:
             edited = self._read_edit(name, data, date)

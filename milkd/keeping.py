@@ -18,6 +18,9 @@ from milkd.rules import passes, weight
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, Now, edge_key, stamp, unstamp
 from milkd.store import Store
 
+UNSCRUBBED = "unscrubbed:"
+"""Begins the keys of percepts that were forgotten and may still stand in some file."""
+
 
 class Change:
     """One request's (or pass's) hand on the store. Takes an event number when it first changes something."""
@@ -261,8 +264,11 @@ def erase(change: Change, percept_id: str) -> None:
         if merged not in store.percepts and merged not in store.archive:
             store.erased.append((merged, ""))
             names.append(merged)
-    for name in names:  # a file written before this, or an edit of one, must not bring it back
+    for name in names:
+        # A file written before this, or an edit of one, must not bring it back.
         store.put("meta", f"forgotten:{name}", change.now.wall)
+        # And until the files are rid of it, a start goes on with that: whoever asks again is told that it is done.
+        store.put("meta", f"{UNSCRUBBED}{name}", change.now.wall)
 
 
 def corroborate(change: Change, record: PerceptRecord, sitting: int | None) -> dict[str, Any]:

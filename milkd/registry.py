@@ -249,7 +249,10 @@ def _blanked(data: bytes, ids: set[str], texts: set[str]) -> bytes:
     for text in filter(None, texts):
         data = re.sub(b"".join(_spellings(character) for character in text), _blank, data)
     for percept_id in ids:
-        data = re.sub(_AROUND.replace(b"%b", re.escape(percept_id.encode())), _blank, data)
+        around = _AROUND.replace(b"%b", re.escape(percept_id.encode()))
+        # A brace in a string begins no object; but where a quote is lost, strings are not what they seem.
+        data = re.sub(_STRING + b"|(?P<one>" + around + b")", lambda m: _blank(m) if m["one"] else m[0], data)
+        data = re.sub(around, _blank, data)
     return data
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import Disk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -144,6 +146,36 @@ def test_a_failed_compaction_leaves_the_old_journal_in_use(tmp_path: Path, monke
     journal.append([("meta", "two", 2.0)])
     journal.close()
     assert found((tmp_path / "journal").read_bytes()) == [[("meta", "one", 1.0)], [("meta", "two", 2.0)]]
+
+
+def test_whatever_step_of_a_compaction_fails_what_is_appended_afterwards_is_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the rename, too: another file has the name by then, and an answer must not stand in the old one."""
+    disk = Disk(monkeypatch)
+    failed = 0
+    for number in itertools.count():
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        journal = Journal(folder / "journal")
+        journal.read()
+        journal.append([("meta", "one", 1.0)])
+        journal.append([("meta", "two", 2.0)])
+        disk.begin(number, "once")
+        try:
+            journal.compact(1)
+        except OSError:
+            failed += 1
+        if not disk.mend(folder):
+            break
+        disk.begin(-1, "once")
+        journal.append([("meta", "three", 3.0)])
+        steps = list(disk.steps)
+        journal.close()
+        kept = found((folder / "journal").read_bytes())
+        assert kept[-2:] == [[("meta", "two", 2.0)], [("meta", "three", 3.0)]]
+        assert len(kept) == 3 or steps[:1] == [f"open {number}"], "the new file's name is made durable first"
+    assert failed > 8
 
 
 def test_a_journal_of_a_later_version_is_not_read(tmp_path: Path) -> None:
