@@ -37,8 +37,6 @@ class Run(Struct, frozen=True, array_like=True):
     began_at: str
     ended: Ending | Literal[""] = ""
     ended_boot: float = 0.0
-    tool: bool = False
-    """Begun for another process (hooks): its requests come from elsewhere."""
 
     @property
     def live(self) -> bool:

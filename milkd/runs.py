@@ -30,9 +30,7 @@ class Sweep(Struct, frozen=True):
     dead: frozenset[Process] = frozenset()
 
 
-def begin(
-    store: Store, run_id: str, session: str, role: str, chain: tuple[Process, ...], now: Now, *, tool: bool
-) -> Run:
+def begin(store: Store, run_id: str, session: str, role: str, chain: tuple[Process, ...], now: Now) -> Run:
     """A run begins, or goes on where the same one is live (a reconnect). Returns it.
 
     ``chain`` is the agent's process and its ancestors, nearest first. Raises Invalid where a live run of
@@ -44,7 +42,7 @@ def begin(
             raise Invalid(f"run: {run_id[:8]} belongs to session {known.session!r}", field="run")
         store.clocks.hear(known, now)
         return known
-    return _begin_new(store, run_id, session, role, chain, now, tool=tool)
+    return _begin_new(store, run_id, session, role, chain, now)
 
 
 def again(store: Store, run: Run, chain: tuple[Process, ...], now: Now) -> Run:
@@ -52,7 +50,7 @@ def again(store: Store, run: Run, chain: tuple[Process, ...], now: Now) -> Run:
     chain = chain if run.process in chain else (run.process,)
     # A sitting that is known no more went with its process: one that is gone can sit through no other (M12).
     gone = run.sitting if run.sitting not in store.clocks.sittings else None
-    return _begin_new(store, run.id, run.session, run.role, chain, now, tool=run.tool, process=run.process, gone=gone)
+    return _begin_new(store, run.id, run.session, run.role, chain, now, process=run.process, gone=gone)
 
 
 def _begin_new(
@@ -63,7 +61,6 @@ def _begin_new(
     chain: tuple[Process, ...],
     now: Now,
     *,
-    tool: bool,
     process: Process | None = None,
     gone: int | None = None,
 ) -> Run:
@@ -80,7 +77,7 @@ def _begin_new(
         for old in [n for n, s in store.clocks.sittings.items() if s.closed and s.process == root]:
             store.put_lazy("sitting", str(old), None)
         store.put("sitting", str(number), Sitting(number, root))
-    run = Run(run_id, session, role, process or chain[0], number, stamp(now.wall), tool=tool)
+    run = Run(run_id, session, role, process or chain[0], number, stamp(now.wall))
     store.put("run", run_id, run)
     store.clocks.hear(run, now)
     store.note_heard_of(run_id)

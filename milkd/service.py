@@ -262,8 +262,7 @@ class Service:
         session = sessions.checked(self.store, ask.session)
         role = ask.role or "primary"
         chain = peer.chain or (Process(0, 0, f"client {ask.by}"),)
-        tool = bool(ask.pid) or run_id != ask.by
-        run = runs.begin(self.store, run_id, session, role, chain, now, tool=tool)
+        run = runs.begin(self.store, run_id, session, role, chain, now)
         return self._welcome(ask.id, run)
 
     def _welcome(self, number: int, run: Run | None) -> wire.Welcome:

@@ -593,7 +593,6 @@ class SessionLine(Struct, kw_only=True, omit_defaults=True):
     archived: int
     clock_s: float
     live_runs: int
-    file_bytes: int = 0
 
 
 class Statused(Reply, kw_only=True, tag="status"):
