@@ -12,13 +12,13 @@ from milkd.clocks import Sitting
 from milkd.keeping import (
     Change,
     corroborate,
-    leave_engram,
     make_global,
-    move_edges,
+    merge,
     revise,
+    same_global,
     send_to_archive,
 )
-from milkd.rules import passes, text, weight
+from milkd.rules import passes, weight
 from milkd.rules.percept import GLOBAL, Held, Link
 from milkd.scopes import Scope
 from milkd.store import Store
@@ -41,7 +41,7 @@ def run_pass(change: Change, session: str, sitting: Sitting | None) -> Report:
         "pruned": [_let_go(change, held, "pruned") for held in store.due(local) if not store.spared(held)],
         "archived": [_let_go(change, held, "stale") for held in store.due(world)],
     }
-    ids["promoted"], deferred_for = _promote(change, local, world)
+    ids["promoted"], deferred_for = _promote(change, local)
     ids["evicted"] = _evict(change, world)
     report = Report(
         session=session,
@@ -123,7 +123,7 @@ def _weaken(change: Change, held: Held, other_producer: str) -> None:
         revise(change, held, lower, lower_confirmed)
 
 
-def _promote(change: Change, local: Scope, world: Scope) -> tuple[list[str], dict[str, int]]:
+def _promote(change: Change, local: Scope) -> tuple[list[str], dict[str, int]]:
     """Step 5: promote what qualifies, count what is held back and by what (M17)."""
     store = change.store
     promoted: list[str] = []
@@ -131,63 +131,19 @@ def _promote(change: Change, local: Scope, world: Scope) -> tuple[list[str], dic
     for held in sorted((store.percepts[i] for i in local.strong), key=lambda held: held.seq):
         confirmed = store.confirmed(held)
         stand = passes.standing(held.record, confirmed, store.blocked(held.id), store.knobs)
-        same = same_global(store, world, held) if stand == "promote" else None
+        same = same_global(store, held) if stand == "promote" else None
         if same is not None and store.blocked(same[0].id):
             stand = "contradiction"
         if stand == "promote":
             w = confirmed if store.knobs.reinforcement == "restore" else store.present(held)
             if same is not None:
-                _merge(change, same[0], held, same[1], w, confirmed)
+                merge(change, same[0], held, same[1], w, confirmed)
             else:
                 change.tell("promoted", make_global(change, held, w, confirmed), session=local.name)
             promoted.append(held.id)
         elif stand != "weak":
             deferred[stand] = deferred.get(stand, 0) + 1
     return promoted, deferred
-
-
-def same_global(store: Store, world: Scope, held: Held) -> tuple[Held, str] | None:
-    """The global that already says what a session percept says, and M14's reason; the global is the older."""
-    content = held.record.content
-    threshold = store.knobs.duplicate_threshold
-    best: tuple[float, float, int, Held, str] | None = None
-    for percept_id in world.living.similar(content, text.terms(content)[0], threshold):
-        older = store.percepts[percept_id]
-        verdict = text.compare(
-            text.analyse(older.record.content),
-            text.analyse(content),
-            older_producer=older.record.producer,
-            newer_producer=held.record.producer,
-            older_settled=True,
-            threshold=threshold,
-        )
-        if verdict.kind == "restatement":
-            rank = (-verdict.overlap, older.updated_ts, older.seq, older, verdict.reason)
-            if best is None or rank[:3] < best[:3]:
-                best = rank
-    return (best[3], best[4]) if best else None
-
-
-def _merge(change: Change, older: Held, newer: Held, reason: str, w: float, confirmed: float) -> None:
-    """Two that say the same become one: the global's id, the larger of each number (M17)."""
-    store = change.store
-    numbers = (max(store.present(older), w), max(store.confirmed(older), confirmed))
-    record = passes.merged(older.record, newer.record, reason, numbers)
-    move_edges(change, newer.id, older.id, contradictions=True)
-    store.put("percept", newer.id, None)
-    store.put("merged", newer.id, older.id)
-    leave_engram(change, newer.record.engram_id)
-    clock = store.clocks.reading(GLOBAL)
-    merged = replace(
-        older,
-        record=record,
-        at_s=clock,
-        idle_from_s=clock,
-        updated_ts=max(older.updated_ts, newer.updated_ts),
-        extra={**newer.extra, **older.extra},
-    )
-    store.put("percept", older.id, merged)
-    change.tell("promoted", merged, session=newer.scope, detail=f"merged {newer.id}")
 
 
 def _evict(change: Change, world: Scope) -> list[str]:

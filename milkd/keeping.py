@@ -14,7 +14,7 @@ from milk_client.wire import NOT_IDLE, Edge, Event, EventKind, PerceptRecord, Re
 from msgspec.structs import replace
 
 from milkd.clocks import Run
-from milkd.rules import passes, weight
+from milkd.rules import passes, text, weight
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, Now, edge_key, stamp, unstamp
 from milkd.store import Store
 
@@ -182,14 +182,20 @@ def make_global(change: Change, held: Held, w: float, confirmed: float, **fields
     return new
 
 
-def make_core(change: Change, held: Held, **fields: Any) -> Held:
-    """Make a living percept a core global, both numbers 1 (M11, M20). Raises Refused at ``core_max``."""
+def make_core(change: Change, held: Held) -> Held:
+    """Make a living percept a core global, both numbers 1 (M11, M20); one with the global that says the same (M17).
+
+    Raises Refused at ``core_max``.
+    """
     store = change.store
+    same = same_global(store, held) if held.scope != GLOBAL else None
+    if same is not None and not store.blocked(same[0].id):
+        held = merge(change, same[0], held, same[1], store.present(held), store.confirmed(held))
     if not held.record.core:
         check_core_room(store)
     if held.scope == GLOBAL:
-        return used(change, revise(change, held, 1.0, 1.0, core=True, **fields))
-    return make_global(change, held, 1.0, 1.0, core=True, **fields)
+        return used(change, revise(change, held, 1.0, 1.0, core=True))
+    return make_global(change, held, 1.0, 1.0, core=True)
 
 
 def check_core_room(store: Store) -> None:
@@ -242,6 +248,51 @@ def move_edges(change: Change, old: str, new: str, *, contradictions: bool) -> N
                 continue
             store.put("edge", double.key, None)
         store.put("edge", fresh.key, fresh)
+
+
+def same_global(store: Store, held: Held) -> tuple[Held, str] | None:
+    """The global that already says what a session percept says, and M14's reason; the global is the older."""
+    world, content = store.scope(GLOBAL), held.record.content
+    threshold = store.knobs.duplicate_threshold
+    best: tuple[float, float, int, Held, str] | None = None
+    for percept_id in world.living.similar(content, text.terms(content)[0], threshold):
+        older = store.percepts[percept_id]
+        verdict = text.compare(
+            text.analyse(older.record.content),
+            text.analyse(content),
+            older_producer=older.record.producer,
+            newer_producer=held.record.producer,
+            older_settled=True,
+            threshold=threshold,
+        )
+        if verdict.kind == "restatement":
+            rank = (-verdict.overlap, older.updated_ts, older.seq, older, verdict.reason)
+            if best is None or rank[:3] < best[:3]:
+                best = rank
+    return (best[3], best[4]) if best else None
+
+
+def merge(change: Change, older: Held, newer: Held, reason: str, w: float, confirmed: float) -> Held:
+    """Two that say the same become one: the global's id, the larger of each number (M17)."""
+    store = change.store
+    numbers = (max(store.present(older), w), max(store.confirmed(older), confirmed))
+    record = passes.merged(older.record, newer.record, reason, numbers)
+    move_edges(change, newer.id, older.id, contradictions=True)
+    store.put("percept", newer.id, None)
+    store.put("merged", newer.id, older.id)
+    leave_engram(change, newer.record.engram_id)
+    clock = store.clocks.reading(GLOBAL)
+    merged = replace(
+        older,
+        record=record,
+        at_s=clock,
+        idle_from_s=clock,
+        updated_ts=max(older.updated_ts, newer.updated_ts),
+        extra={**newer.extra, **older.extra},
+    )
+    store.put("percept", older.id, merged)
+    change.tell("promoted", merged, session=newer.scope, detail=f"merged {newer.id}")
+    return merged
 
 
 def erase(change: Change, percept_id: str) -> None:

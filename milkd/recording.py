@@ -411,7 +411,7 @@ def pin(change: Change, caller: Caller, given: str) -> Held:
         _refuse_agent(caller.producer, held, "pin")
     if not held.record.core:
         change.begin()
-        held = make_core(change, held, updated_at=held.record.updated_at)
+        held = make_core(change, held)
         change.tell("pinned", held)
     return held
 

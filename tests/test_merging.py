@@ -81,3 +81,20 @@ def test_to_forget_it_is_to_forget_every_wording_and_both_ids_m20(tmp_path: Path
         shown(world, newer)
     world = world.again()
     assert not world.store.percepts and not world.store.merged
+
+
+@pytest.mark.parametrize("how", ["pin", "learn"])
+def test_what_is_made_core_becomes_one_with_the_global_that_says_the_same_m20(how: str) -> None:
+    world = World({})
+    world.attach("one", "one")
+    world.attach("two", "two")
+    newer = world.say("two", LONG, producer="user").percept.id
+    older = world.say("one", SHORT, producer="user").percept.id
+    world.turn("one")
+    if how == "pin":
+        done = world.ask(wire.Pin(target=newer, session="two")).percept
+    else:
+        done = world.ask(wire.Record(session="two", content=LONG, core=True)).percept
+    assert (done.core, done.w, done.scope) == (True, 1.0, "global")
+    assert list(world.store.percepts) == [done.id] == [older]
+    check_invariants(world.store)
