@@ -31,7 +31,6 @@ GONE, OTHER, THIRD = (percept(number, "")["id"] for number in (1, 2, 3))
 LATER = "20260212T100000"
 WORDS = 'The «vault» code is {märzipan}, "now"\tor <never>/𝄞'
 """What JSON may spell in many ways: quotes, braces, a tab, a slash, two bytes, four bytes, and `<` as Go has it."""
-A_PERCEPT = wire.PerceptRecord(id=OTHER, content="x", w=0.7, created_at="", updated_at="")
 
 
 @pytest.fixture(autouse=True)
@@ -170,11 +169,13 @@ def test_a_percept_that_was_set_aside_alone_goes_whole_m20() -> None:
 def test_of_an_archive_the_entry_goes_and_what_it_had_superseded_stays_m20() -> None:
     entries = [
         f'{{"percept": {one(GONE, json.dumps(WORDS))}, "edges": [], "reason": "pruned"}}',
-        f'{{"percept": {one(OTHER, json.dumps("x"))}, "edges": [], "reason": "superseded", "successor": "{GONE}"}}',
+        f'{{"percept": {{"id": "{OTHER}", "content": "x"}}, "reason": "superseded", "successor": "{GONE}"}}',
     ]
     data = f'{{"archive": [{", ".join(entries)}]}}'.encode()
-    (left,) = json.loads(scrubbed(data, [GONE], [WORDS]))["archive"]
-    assert left["percept"]["id"] == OTHER and left["reason"] == "superseded"
+    (stays,) = json.loads(scrubbed(data, [GONE], [WORDS]))["archive"]
+    assert stays["percept"]["id"] == OTHER and stays["reason"] == "superseded"
+    clean = scrubbed(data[:-1], [GONE], [WORDS])
+    assert not holding(clean, WORDS) and entries[1].encode() in clean, "and of a damaged one"
 
 
 def test_a_value_hidden_behind_a_key_that_stands_twice_goes_m20() -> None:
@@ -327,12 +328,17 @@ def test_an_archived_percept_s_record_goes_and_one_of_the_same_words_too_m20(tmp
     world = Kept(tmp_path)
     old = world.ask(wire.Record(session="s", content=WORDS)).percept.id
     world.ask(wire.Record(session="s", content="The gate is blue", replaces=old))
-    world.ask(wire.Record(session="t", content=WORDS))
+    world.ask(wire.RenameSession(old="s", new="u"))  # writes down who is archived, alone
     folder = world.memory / "aside"
     folder.mkdir()
-    shutil.copy(world.memory / "journal", folder / f"{DATE}-journal")
+    copy = folder / f"{DATE}-journal"
+    shutil.copy(world.memory / "journal", copy)
+    assert scrub(world.memory, [old], ["nougat"]) == 1
+    assert holding(copy.read_bytes(), WORDS) == []
+    world.ask(wire.Record(session="t", content=WORDS))
+    shutil.copy(world.memory / "journal", copy)
     assert scrub(world.memory, [old], [WORDS]) == 1
-    assert holding((folder / f"{DATE}-journal").read_bytes(), WORDS) == []
+    assert holding(copy.read_bytes(), WORDS) == []
 
 
 def test_spans_cover_a_journal_without_a_gap(tmp_path: Path) -> None:
@@ -464,6 +470,7 @@ def test_a_copy_that_was_put_back_and_cannot_be_read_is_set_aside_without_it_m20
     old = (world.memory / "s.json").read_bytes()
     world.ask(wire.Forget(ids=[gone]))
     world.files()
+    world.ask(wire.Record(session="s", content="Bread comes on Tuesdays"))
     world.die()
     (world.memory / "s.json").write_bytes(damage(old))
     again = Kept(tmp_path, after=world)
