@@ -158,7 +158,7 @@ class _Loader:
                 Group(engram.id, engram.subject_label, name, engram.created_at, engram.updated_at, extra),
             )
             label_of.update((percept_id, engram.id) for percept_id in engram.percept_ids)
-        global_s = store.clocks.reading(GLOBAL)
+        global_s = clock_s if name == GLOBAL else store.clocks.reading(GLOBAL)
         born = sorted(enumerate(parsed.percepts), key=lambda p: (unstamp(p[1][0].created_at), p[0]))
         for _, (found, extra) in born:
             record = found

@@ -95,6 +95,18 @@ def test_numbers_of_an_older_copy_of_a_file_hold_as_of_its_own_clock_m3(tmp_path
         assert held.scope != "s" or world.store.present(held) < 0.75
 
 
+def test_a_global_was_idle_since_its_file_was_written_too_m3_m9(tmp_path: Path) -> None:
+    before = furnished(tmp_path)
+    for _ in range(3):
+        before.advance(1500.0)
+        before.say("r", "Bread comes on Tuesdays")
+    assert not before.files().error  # of another scope: global.json stays as it was
+    world = before.again()
+    assert view(world.store) == view(before.store)
+    (secrets,) = (held for held in world.store.percepts.values() if held.scope == "global")
+    assert world.store.idle_s(secrets) >= 4500.0
+
+
 def test_a_mark_of_a_set_that_cannot_be_read_stops_no_start(tmp_path: Path) -> None:
     before = stopped(tmp_path)
     (before.memory / ".set.json").write_bytes(bytes(200))
