@@ -71,11 +71,11 @@ class Journal:
 
         Raises JournalTooNew, OSError.
         """
-        if not self.path.exists():
+        data = self.path.read_bytes() if self.path.exists() else b""
+        if len(data) < _HEADER.size or not any(data):  # new, or a crash was quicker than its header
             self._start_file(self.path)
             self._use(_opened(self.path))
             return Replayed([], self.end)
-        data = self.path.read_bytes()
         replayed = scan(data)
         if replayed.records:
             self.next_number = max(self.next_number, replayed.records[-1][0] + 1)

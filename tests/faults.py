@@ -35,6 +35,7 @@ class Disk:
         self.error = FULL
         self._names: dict[int, str] = {}
         self._unsynced: set[int] = set()
+        self._synced_once: set[int] = set()
         for name in ("replace", "unlink"):
             patch.setattr(os, name, self._step_of(name, getattr(os, name)))
         patch.setattr(snapshot, "_exchange", self._step_of("exchange", snapshot._exchange))
@@ -78,6 +79,8 @@ class Disk:
             self._step("open", Path(path).name)
             descriptor = real(path, *args, **more)
             self._names[descriptor] = Path(path).name
+            if args and args[0] & os.O_TRUNC:
+                self._synced_once.discard(os.fstat(descriptor).st_ino)
             return descriptor
 
         return opened
@@ -85,10 +88,12 @@ class Disk:
     def _synced(self, descriptor: int) -> None:
         self._step("sync", self._names.get(descriptor, ""))
         self._unsynced.discard(os.fstat(descriptor).st_ino)
+        self._synced_once.add(os.fstat(descriptor).st_ino)
 
     def _written(self, real: Callable[..., int]) -> Callable[..., int]:
         def write(descriptor: int, data: bytes, offset: int) -> int:
-            self._unsynced.add(os.fstat(descriptor).st_ino)
+            if os.fstat(descriptor).st_ino not in self._synced_once:  # else what it held before stays
+                self._unsynced.add(os.fstat(descriptor).st_ino)
             self._step("write", self._names.get(descriptor, ""))
             return real(descriptor, data, offset)
 

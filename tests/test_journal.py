@@ -77,6 +77,17 @@ def test_a_torn_end_loses_only_what_was_not_answered(tmp_path: Path, groups: lis
             assert not replayed.problem
 
 
+@pytest.mark.parametrize("left", [b"", b"MILK", bytes(16), bytes(1 << 20)])
+def test_one_that_a_crash_left_without_a_header_is_begun_anew(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "journal").write_bytes(left)
+    journal = Journal(tmp_path / "journal")
+    assert not journal.read().problem
+    journal.append([("meta", "one", 1.0)])
+    journal.close()
+    replayed = scan((tmp_path / "journal").read_bytes())
+    assert [group for _, group in replayed.records] == [[("meta", "one", 1.0)]] and not replayed.problem
+
+
 @fresh_folder
 @given(batches, st.data())
 def test_damage_costs_one_record_and_is_told(tmp_path: Path, groups: list[list[Effect]], data: Any) -> None:
