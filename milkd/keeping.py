@@ -309,6 +309,8 @@ def erase(change: Change, percept_id: str) -> None:
     if gone is not None:
         store.put("archive", percept_id, None)
         store.erased.append((percept_id, gone.held.record.content))
+    if percept_id in store.merged:  # it had come back by hand, and names nothing else from now on
+        store.put("merged", percept_id, None)
     names = [percept_id]
     for merged in store.once_called(percept_id):  # an earlier wording of it, wherever a file still has that
         store.put("merged", merged, None)

@@ -386,7 +386,7 @@ class Service:
         for percept_id in ids:
             held, _ = self._anywhere(percept_id)
             recording.check_visible(caller, held, "ids")
-        superseded = [old for percept_id in ids for old in store.superseded_by(percept_id)]
+        superseded = [old for i in ids for name in (i, *store.once_called(i)) for old in store.superseded_by(name)]
         change.begin()
         for percept_id in ids:
             erase(change, percept_id)

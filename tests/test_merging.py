@@ -98,3 +98,36 @@ def test_what_is_made_core_becomes_one_with_the_global_that_says_the_same_m20(ho
     assert (done.core, done.w, done.scope) == (True, 1.0, "global")
     assert list(world.store.percepts) == [done.id] == [older]
     check_invariants(world.store)
+
+
+def test_forget_names_what_a_merged_percept_had_superseded_m20() -> None:
+    world = World({})
+    world.attach("one", "one")
+    world.attach("two", "two")
+    old = world.say("two", "User likes white toast", producer="user").percept.id
+    world.say("two", LONG, producer="user", replaces=old)
+    older = world.say("one", SHORT, producer="user").percept.id
+    world.turn("one")
+    world.turn("two")
+    assert list(world.store.percepts) == [older]
+    assert world.ask(wire.Forget(ids=[older])).superseded == [old]
+
+
+def test_a_merged_percept_that_came_back_is_forgotten_alone(tmp_path: Path) -> None:
+    world = Kept(tmp_path)
+    world.attach("two", "two")
+    newer = world.say("two", LONG, producer="user").percept.id
+    assert not world.files().error
+    before = (world.memory / "two.json").read_bytes()
+    world.attach("one", "one")
+    older = world.say("one", SHORT, producer="user").percept.id
+    world.turn("one")
+    world.turn("two")
+    assert not world.files().error
+    (world.memory / "two.json").write_bytes(before)
+    world = world.again()
+    assert set(world.store.percepts) == {older, newer}
+    assert world.ask(wire.Forget(ids=[newer])).ids == [newer]
+    with pytest.raises(NotFound):
+        world.ask(wire.Forget(ids=[newer]))
+    assert list(world.store.percepts) == [older]
