@@ -53,6 +53,8 @@ class _Loader:
         self.bases: dict[tuple[str, int], Parsed] = {}
         self.generation = 0
         self.waiting: list[tuple[Link, str]] = []
+        self.journalled: set[str] = set()
+        """Edges of which the journal tells: what a file says of them is older."""
         self.changed: dict[str, bytes] = {}
         """Files that somebody changed while no daemon ran."""
 
@@ -214,14 +216,15 @@ class _Loader:
         return replace(gone, held=replace(held, at_s=at_s, seq=self.store.next_seq()))
 
     def edges(self) -> None:
-        """Edges last, when all ends are known, in the order they were made."""
+        """Edges last, when all ends are known, in the order they were made; those without an end wait."""
         store = self.store
-        order = sorted(enumerate(self.waiting), key=lambda item: (item[1][0].edge.made_event, item[0]))
+        waiting, self.waiting = self.waiting, []
+        order = sorted(enumerate(waiting), key=lambda item: (item[1][0].edge.made_event, item[0]))
         for _, (link, file) in order:
             edge = link.edge
             ends = (edge.source, edge.target)
             if not all(end in store.percepts or end in store.archive for end in ends):
-                self.aside(f"{file}.edge.json", shapes.edge_json(link), "an edge lacks an end")
+                self.waiting.append((link, file))
                 continue
             places = {(store.percepts.get(end) or store.archive[end].held).scope for end in ends}
             if len(places - {GLOBAL}) > 1:
@@ -231,6 +234,18 @@ class _Loader:
                 continue
             store.put_quietly("edge", link.key, replace(link, seq=store.next_seq()))
             store.event = max(store.event, edge.propagated_event, edge.made_event)
+
+    def late_edges(self) -> None:
+        """After the replay: it brings ends that a file lacked, and edges whose end a file or damage has lost."""
+        self.waiting = [(link, file) for link, file in self.waiting if link.key not in self.journalled]
+        self.edges()
+        store = self.store
+        for key, link in list(store.links.items()):
+            if not all(end in store.percepts or end in store.archive for end in (link.edge.source, link.edge.target)):
+                self.waiting.append((link, registry.JOURNAL))
+                store.put_quietly("edge", key, None)
+        for link, file in self.waiting:
+            self.aside(f"{file}.edge.json", shapes.edge_json(link), "an edge lacks an end")
 
 
 def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
@@ -251,6 +266,7 @@ def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
     if foreign:
         loader.notes.append(f"the files found here were copied to memory/{registry.BEFORE}{date} first")
     damaged = _replay(store, loader, journal, state.journal)
+    loader.late_edges()
     loader.keep_unusable()
     journal.next_number = max(journal.next_number, state.journal + 1)
     store.settle()
@@ -267,6 +283,7 @@ def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> bo
     fresh = [effects for number, effects in replayed.records if number > covered]
     for effects in fresh:
         store.replay(effects)
+        loader.journalled.update(key for table, key, _ in effects if table == "edge")
     if fresh:
         for file, edited in loader.changed.items():
             loader.aside(file, edited, "was changed after a crash; what the crash had left to be written went first")

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kept import DATE, Kept, bytes_in, contents, furnished, percept, view
+from milk_client import wire
+from world import check_invariants
 
 from milkd.journal import JournalTooNew
 from milkd.loading import TooNew
@@ -105,6 +107,49 @@ def test_a_global_was_idle_since_its_file_was_written_too_m3_m9(tmp_path: Path) 
     assert view(world.store) == view(before.store)
     (secrets,) = (held for held in world.store.percepts.values() if held.scope == "global")
     assert world.store.idle_s(secrets) >= 4500.0
+
+
+@pytest.mark.parametrize("how", ["by hand", "by damage"])
+def test_an_edge_in_the_journal_whose_end_is_gone_is_set_aside_m19(tmp_path: Path, how: str) -> None:
+    before = furnished(tmp_path)
+    keys = next(i for i, held in before.store.percepts.items() if held.record.content == "Keys hang by the door")
+    new = before.ask(wire.Record(session="s", content="Milk comes on Mondays")).percept.id
+    if how == "by hand":
+        assert not before.files().error
+    before.ask(wire.Link(source=keys, target=new, relation="extends"))
+    before.die()
+    path = before.memory / ("s.json" if how == "by hand" else "journal")
+    data = path.read_bytes()
+    if how == "by hand":
+        document = json.loads(data)
+        document["percepts"] = [p for p in document["percepts"] if p["id"] != new]
+        data = json.dumps(document).encode()
+    path.write_bytes(data.replace(b"Milk comes on Mondays", b"Milk comes on Sundays"))
+    world = Kept(tmp_path, after=before)
+    assert new not in world.store.percepts
+    check_invariants(world.store)
+    assert (
+        "an edge lacks an end" in " ".join(world.loaded.problems) and new.encode() in world.aside()["journal.edge.json"]
+    )
+    assert view(world.again().store) == view(world.store)
+
+
+def test_an_edge_whose_end_was_taken_out_of_a_file_just_before_a_crash_is_kept_with_the_archived_one_m19(
+    tmp_path: Path,
+) -> None:
+    before = furnished(tmp_path)
+    (key,) = before.store.links
+    path = before.memory / "s.json"
+    document = json.loads(path.read_bytes())
+    document["percepts"] = [p for p in document["percepts"] if p["content"] != "Backups run at noon"]
+    path.write_text(json.dumps(document))
+    assert before.look("s.json") == 1
+    world = before.again()
+    assert view(world.store) == view(before.store) and list(world.store.links) == [key]
+    world.ask(wire.Restore(target=key.split()[1]))
+    source, target, relation = key.split()
+    world.ask(wire.Unlink(source=source, target=target, relation=relation))
+    assert not world.again().store.links, "what the journal tells of an edge goes first"
 
 
 def test_a_mark_of_a_set_that_cannot_be_read_stops_no_start(tmp_path: Path) -> None:

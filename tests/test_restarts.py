@@ -466,7 +466,10 @@ class Restarts(RuleBasedStateMachine):
         found = picture(world.store)
         if what == "add":
             told = found["living"].pop(percept_id)
-            assert told["content"] == f"{text} by hand" and 0.69 < told["w"] <= told["w_confirmed"] == 0.7
+            assert told["content"] == f"{text} by hand" and told["w_confirmed"] == 0.7
+            clock_s = json.loads((world.memory / f"{scope}.json").read_bytes())["milkd"]["clock_s"]
+            lived_s = found["clocks"].get(scope, 0.0) - clock_s
+            assert math.isclose(told["w"], aged({**told, "w": 0.7}, lived_s), abs_tol=1e-9), "as of the file's clock"
         assert not differences(expected, found)
         self.take_over(world)
         assert not self.world.files().error
@@ -506,7 +509,9 @@ class Restarts(RuleBasedStateMachine):
         }.keys() | mine
         if edits and what != "drop" and f"forgotten:{percept_id}" not in world.store.meta:
             assert after["living"][percept_id]["content"] == f"{text} by hand"
-        if edits and what == "drop":
+        if (
+            edits and what == "drop" and not self.unwritten
+        ):  # what an edit had added since is in no base to drop it from
             assert percept_id not in after["living"]
         if not edits:
             assert not differences(before, after)
