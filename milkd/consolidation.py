@@ -38,7 +38,7 @@ def run_pass(change: Change, session: str, sitting: Sitting | None) -> Report:
     if sitting is not None and sitting.active:
         _move_edges(change, local, world, sitting)
     ids: dict[str, list[str]] = {
-        "pruned": [_let_go(change, held, "pruned") for held in store.due(local) if not store.spared(held)],
+        "pruned": prune(change, local),
         "archived": [_let_go(change, held, "stale") for held in store.due(world)],
     }
     ids["promoted"], deferred_for = _promote(change, local)
@@ -77,6 +77,12 @@ def _faded(store: Store, scope: Scope) -> tuple[int, float]:
         if held.at_s >= clock and fades and not held.record.core:
             fresh += 1
     return scope.fading - fresh, clock - since
+
+
+def prune(change: Change, scope: Scope) -> list[str]:
+    """Step 3: what of a session is no longer among the living goes into the archive (M9, M16)."""
+    store = change.store
+    return [_let_go(change, held, "pruned") for held in store.due(scope) if not store.spared(held)]
 
 
 def _let_go(change: Change, held: Held, reason: str) -> str:

@@ -79,7 +79,7 @@ class Daemon:
         self.service = Service(self.store, identity, lambda: str(uuid.uuid4()))
         post = self.mailbox.post
         self.keeper = Keeper(self.home, self.store, post, config.daemon.journal_max_mb << 20, lock.check_place)
-        self.transport = Transport(self.home.socket, self.home.events)
+        self.transport = Transport(self.home.socket, self.home.events, limit)
         self.faults: Counter[str] = Counter()
         self.reception = Reception(settings, version, self.faults)
         self.loop_max_ms = 0.0
@@ -110,8 +110,8 @@ class Daemon:
         self._side.start()
         log.info("listening on %s (pid %d, milkd %s)", self.home.socket, os.getpid(), self.version)
         host.notify("READY=1\nSTATUS=serving")
-        if self.store.dirty:
-            self.keeper.want_files(now.boot)
+        self._batch([], [Retune(self.settings.config.memory)])  # it may be another one than before the stop
+        self.keeper.want_files(now.boot)
         try:
             with host.Signals(stop=self._ask_stop, reload=lambda: self.mailbox.post(Poke("config"))):
                 self._serve()
@@ -416,7 +416,10 @@ class Daemon:
             return []
         config = self.settings.config
         self.log_as(config)
-        self.service.identity = replace(self.service.identity, max_message_bytes=config.daemon.max_message_bytes)
+        limit = config.daemon.max_message_bytes
+        if limit != self.service.identity.max_message_bytes:
+            self.service.identity = replace(self.service.identity, max_message_bytes=limit)
+            self.transport.allow(limit)
         for warning in config.warnings:
             log.warning("%s", warning)
         self.keeper.journal_max_bytes = config.daemon.journal_max_mb << 20

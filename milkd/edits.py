@@ -21,6 +21,7 @@ from milkd.recording import checked_content
 from milkd.rules import weight
 from milkd.rules.percept import GLOBAL, Group, Held, Link, edge_key
 from milkd.shapes import Parsed, held_from
+from milkd.tables import FORGOTTEN
 
 _NAMES = tuple(field.name for field in fields(PerceptRecord) if field.name != "id")
 _WORDS = ("content", "producer", "consumer", "roles", "core")
@@ -48,7 +49,7 @@ def merge_edit(change: Change, edited: Edited) -> None:
     theirs = {record.id: (record, extra) for record, extra in edited.theirs.percepts}
     _merge_engrams(change, edited)
     for percept_id, read in theirs.items():
-        if f"forgotten:{percept_id}" in store.meta:
+        if FORGOTTEN + percept_id in store.meta:
             continue
         if percept_id in base:
             _merge_percept(change, base[percept_id], read)

@@ -20,12 +20,12 @@ from msgspec import Struct
 from milkd import registry, shapes
 from milkd.edits import Edited
 from milkd.journal import Journal
-from milkd.keeping import UNSCRUBBED
 from milkd.loading import Loaded, load
 from milkd.rules.percept import GLOBAL
 from milkd.shapes import NotAFile, Own, Parsed
 from milkd.snapshot import Cut, Files, ScopeCut, Written, cut
 from milkd.store import Store
+from milkd.tables import FORGOTTEN, UNSCRUBBED
 
 BASE_KEPT_S = 3600.0
 """How long an older generation of a file can be the base of a hand edit."""
@@ -104,7 +104,7 @@ class Keeper:
         self.generation = loaded.generation
         self.notes += loaded.notes
         self._compact = loaded.damaged
-        self._scrub = [(key.removeprefix(UNSCRUBBED), "") for key in self.store.meta if key.startswith(UNSCRUBBED)]
+        self._scrub = [(percept_id, "") for percept_id in self.store.noted(UNSCRUBBED)]
         for n, problem in enumerate(loaded.problems):
             self.health[f"load {n}"] = problem
         for (scope, generation), parsed in loaded.bases.items():
@@ -220,7 +220,7 @@ class Keeper:
         self._tidy_journal(done)
         if done.error is None:
             for percept_id, _ in done.scrub:
-                self.store.put_lazy("meta", f"{UNSCRUBBED}{percept_id}", None)
+                self.store.put_lazy("meta", UNSCRUBBED + percept_id, None)
         edits = []
         for name, data in done.written.edits:
             edited = self._read_edit(name, data, date)
@@ -328,9 +328,10 @@ class Keeper:
 
     def refuse(self, name: str, data: bytes, date: str, why: str) -> None:
         """Set an edit by hand aside that was not taken in, and tell why."""
-        forgotten = [key.removeprefix("forgotten:") for key in self.store.meta if key.startswith("forgotten:")]
         try:
-            path = registry.set_aside(self.home.memory, name, registry.scrubbed(data, forgotten), date)
+            path = registry.set_aside(
+                self.home.memory, name, registry.scrubbed(data, self.store.noted(FORGOTTEN)), date
+            )
         except OSError as error:
             self.health[f"edit {name}"] = f"{name} was changed by another hand, {why}, and is lost ({error.strerror})"
             return

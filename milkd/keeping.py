@@ -17,9 +17,7 @@ from milkd.clocks import Run
 from milkd.rules import passes, text, weight
 from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, Now, edge_key, stamp, unstamp
 from milkd.store import Store
-
-UNSCRUBBED = "unscrubbed:"
-"""Begins the keys of percepts that were forgotten and may still stand in some file."""
+from milkd.tables import FORGOTTEN, UNSCRUBBED
 
 
 class Change:
@@ -113,9 +111,10 @@ def engram_of(change: Change, label: str, scope: str, extra: dict[str, bytes] | 
     return engram_id
 
 
-def leave_engram(change: Change, engram_id: str) -> None:
-    """Drop an engram that its last living member has left."""
-    if engram_id in change.store.groups and not change.store.has_members(engram_id):
+def leave_engram(change: Change, engram_id: str, *, with_extra: bool = False) -> None:
+    """Drop an engram that its last living member has left; one with fields of others stays (M3), or goes with them."""
+    group = change.store.groups.get(engram_id)
+    if group is not None and not change.store.has_members(engram_id) and (with_extra or not group.extra):
         change.store.put("engram", engram_id, None)
 
 
@@ -178,7 +177,7 @@ def make_global(change: Change, held: Held, w: float, confirmed: float, **fields
         updated_ts=unstamp(record.updated_at),
     )
     store.put("percept", held.id, new)
-    leave_engram(change, old_engram)
+    leave_engram(change, old_engram, with_extra=True)  # the global one has them now
     return new
 
 
@@ -305,7 +304,7 @@ def erase(change: Change, percept_id: str) -> None:
     if held is not None:
         store.put("percept", percept_id, None)
         store.erased.append((percept_id, held.record.content))
-        leave_engram(change, held.record.engram_id)
+        leave_engram(change, held.record.engram_id, with_extra=True)
     if gone is not None:
         store.put("archive", percept_id, None)
         store.erased.append((percept_id, gone.held.record.content))
@@ -319,9 +318,9 @@ def erase(change: Change, percept_id: str) -> None:
             names.append(merged)
     for name in names:
         # A file written before this, or an edit of one, must not bring it back.
-        store.put("meta", f"forgotten:{name}", change.now.wall)
+        store.put("meta", FORGOTTEN + name, change.now.wall)
         # And until the files are rid of it, a start goes on with that: whoever asks again is told that it is done.
-        store.put("meta", f"{UNSCRUBBED}{name}", change.now.wall)
+        store.put("meta", UNSCRUBBED + name, change.now.wall)
 
 
 def corroborate(change: Change, record: PerceptRecord, sitting: int | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from milkd.rules.percept import GLOBAL, Gone, Group, Link, edge_key, unstamp
 from milkd.shapes import NotAFile, Parsed, Wrong
 from milkd.snapshot import Files, State, read_state
 from milkd.store import Store
+from milkd.tables import FORGOTTEN
 
 
 class TooNew(Exception):
@@ -63,7 +64,7 @@ class _Loader:
 
     def keep_unusable(self) -> None:
         """Set aside what could not be used. Last, for a start that is refused changes nothing."""
-        forgotten = [key.removeprefix("forgotten:") for key in self.store.meta if key.startswith("forgotten:")]
+        forgotten = self.store.noted(FORGOTTEN)
         for name, found, why in self.unusable:
             data = registry.cleaned(name, found, forgotten)
             path = registry.set_aside(self.files.memory, name, data, self.date)
@@ -170,7 +171,7 @@ class _Loader:
                 raw = shapes.indented(record, extra, 0)
                 self.aside(f"{name}.{record.id}.json", raw, f"{record.id} stands in another file too")
                 continue
-            if f"forgotten:{record.id}" in store.meta:
+            if FORGOTTEN + record.id in store.meta:
                 self.notes.append(f"{name}.json: {record.id[:8]} was forgotten and does not come back")
                 store.dirty.add(name)
                 continue
@@ -205,15 +206,18 @@ class _Loader:
         store = self.store
         store.put_quietly("file", "archive", extra)
         for gone, edges in entries:
-            if gone.held.id in store.percepts or f"forgotten:{gone.held.id}" in store.meta:
+            if gone.held.id in store.percepts or FORGOTTEN + gone.held.id in store.meta:
                 continue
             store.put_quietly("archive", gone.held.id, self._placed(gone))
             self.waiting += [(link, "archive.json") for link in edges]
 
     def _placed(self, gone: Gone) -> Gone:
         held = gone.held
-        at_s = self.store.clocks.reading(held.scope) if math.isnan(held.at_s) else held.at_s
-        return replace(gone, held=replace(held, at_s=at_s, seq=self.store.next_seq()))
+        store = self.store
+        at_s = store.clocks.reading(held.scope) if math.isnan(held.at_s) else held.at_s
+        idle_s = -held.idle_from_s  # as of the moment of its strength; of a session's there is none (M9)
+        from_s = (at_s if held.scope == GLOBAL else store.clocks.reading(GLOBAL)) - idle_s
+        return replace(gone, held=replace(held, at_s=at_s, idle_from_s=from_s, seq=store.next_seq()))
 
     def edges(self) -> None:
         """Edges last, when all ends are known, in the order they were made; those without an end wait."""
@@ -249,15 +253,17 @@ class _Loader:
 
 
 def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
-    """Fill a store. Raises TooNew, JournalTooNew or OSError; the home is as it was then."""
+    """Fill a store. Raises TooNew, JournalTooNew or OSError; the home is as it was then.
+
+    What it holds holds under the knobs of then: those in force now come in as a change (`Retune`).
+    """
     recovered = files.recover(date)
     loader = _Loader(store, files, date)
     if recovered:
         loader.notes.append(recovered)
     state = loader.state()
-    knobs = store.knobs
     if state.fading is not None:
-        store.knobs = knobs.under(state.fading)
+        store.knobs = store.knobs.under(state.fading)
     for name in files.scopes():
         loader.scope(name, state.files)
     loader.archive()
@@ -270,7 +276,8 @@ def load(store: Store, files: Files, journal: Journal, date: str) -> Loaded:
     loader.keep_unusable()
     journal.next_number = max(journal.next_number, state.journal + 1)
     store.settle()
-    store.retune(knobs)  # while nobody watched, memory faded no more and no less than under the knobs of then
+    if state.fading is None:
+        store.note_fading()
     return Loaded(loader.generation, loader.notes, loader.problems, loader.bases, foreign, damaged)
 
 

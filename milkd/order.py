@@ -7,8 +7,10 @@ page can go on after a place where nothing is any more: what stays is on one pag
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from milk_client.errors import Invalid
@@ -106,7 +108,7 @@ def _read(orders: Sequence[Order], after: str) -> Place:
         if after in order:  # the id alone, as the version before gave it
             return order.place(after)
     number, _, name = after.partition(" ")
-    try:
-        return float(number), name
-    except ValueError:
-        raise Invalid(f"after: {after[:60]!r} is not the `next` of a page", field="after") from None
+    with suppress(ValueError):
+        if name and math.isfinite(float(number)):
+            return float(number), name
+    raise Invalid(f"after: {after[:60]!r} is not the `next` of a page", field="after")

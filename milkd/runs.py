@@ -15,6 +15,7 @@ from milkd.keeping import Change, erase
 from milkd.rules.percept import Now, stamp
 from milkd.rules.weight import DAY_S
 from milkd.store import Store
+from milkd.tables import FORGOTTEN
 
 FORGOTTEN_S = 30 * DAY_S
 """How long a stale copy of a file is kept from bringing back what was forgotten."""
@@ -185,7 +186,7 @@ def expire_archive(store: Store, now: Now) -> int:
         change.begin()
         erase(change, gone.held.id)
     for key, wall in list(store.meta.items()):
-        if key.startswith("forgotten:") and now.wall - wall > FORGOTTEN_S:
+        if key.startswith(FORGOTTEN) and now.wall - wall > FORGOTTEN_S:
             store.put_lazy("meta", key, None)
     return len(old)
 

@@ -20,7 +20,7 @@ from milkd import reading, recording, runs, sessions
 from milkd.cells import Remembered
 from milkd.clocks import Process, Run
 from milkd.config import Memory
-from milkd.consolidation import run_pass
+from milkd.consolidation import prune, run_pass
 from milkd.edits import Edited, merge_edit
 from milkd.keeping import Change, connect, erase
 from milkd.recording import Caller, Recording
@@ -108,13 +108,21 @@ class Service:
             case Edited():
                 merge_edit(Change(self.store, now, self.new_id), request)
             case Retune():
-                self.store.retune(request.knobs)
+                if request.knobs != self.store.knobs:
+                    self._retune(Change(self.store, now, self.new_id), request.knobs)
             case Checkpoint():
                 self.store.note_heard()
                 runs.sample_pace(self.store, now)
             case ExpireArchive():
                 runs.expire_archive(self.store, now)
         return wire.Done()
+
+    def _retune(self, change: Change, knobs: Memory) -> None:
+        """Other knobs are in force; what has faded under the old ones does not come back by them (M9)."""
+        for scope in list(self.store.scopes.values()):
+            if not scope.is_global:
+                prune(change, scope)
+        self.store.retune(knobs)
 
     def _asked(self, request: wire.Ask, now: Now, peer: Peer) -> wire.Answer:
         store = self.store

@@ -282,7 +282,7 @@ def archived_json(at: Present, gone: Gone, links: list[Link], depth: int = 0) ->
     edges = b",\n".join(pad + b"  " + edge_json(link, depth + 2) for link in links)
     entry = _Entry(gone.reason, gone.at, held.scope, gone.successor, at.reading(held.scope))
     rest = indented(entry, gone.extra, depth)
-    percept = indented(replace(at.record(held), idle_seconds=NOT_IDLE), held.extra, depth + 1)
+    percept = indented(at.record(held), held.extra, depth + 1)
     return (
         b"{\n" + pad + b'"percept": ' + percept + b",\n"
         + pad + b'"edges": ' + (b"[\n" + edges + b"\n" + pad + b"]" if links else b"[]") + b","

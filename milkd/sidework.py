@@ -80,6 +80,7 @@ class SideWork:
     async def _watch(self, stop: asyncio.Event) -> None:
         how = self._watches = self._settings.config.daemon.watch
         if how == "off":
+            self._post(Poke("health", text=""))
             await watching.off(stop)
             return
         home, named = self._settings.home, self._settings.named

@@ -170,6 +170,10 @@ class Store(Tables):
         self._written_clocks.pop(name, None)
         self.dirty.add(name)
 
+    def note_fading(self) -> None:
+        """Write down under which knobs strengths fade, with the next record: nothing on disk tells it yet."""
+        self._effects.append(("fading", "", self.knobs.fading))
+
     def retune(self, knobs: Memory) -> None:
         """Other knobs are in force from now on (section 6)."""
         if knobs.fading != self.knobs.fading:

@@ -20,6 +20,11 @@ from milkd.rules.percept import GLOBAL, Gone, Group, Held, Link, unstamp
 from milkd.rules.present import Present
 from milkd.scopes import Scope
 
+FORGOTTEN = "forgotten:"
+"""Begins the note that a percept was forgotten, and when: no file may bring it back (M20)."""
+UNSCRUBBED = "unscrubbed:"
+"""Begins the note that it may still stand in some file."""
+
 
 class Tables(Present):
     """What is remembered and what follows from it."""
@@ -308,6 +313,10 @@ class Tables(Present):
         """The living percepts of an engram, in order of birth."""
         ids = self._members.get(engram_id, {})
         return sorted((self.percepts[i] for i in ids), key=lambda held: held.seq)
+
+    def noted(self, mark: str) -> list[str]:
+        """The ids of percepts with such a note (`FORGOTTEN`, `UNSCRUBBED`)."""
+        return [key.removeprefix(mark) for key in self.meta if key.startswith(mark)]
 
     def has_members(self, engram_id: str) -> bool:
         """Whether any living percept is of an engram."""

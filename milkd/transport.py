@@ -17,9 +17,9 @@ from msgspec import Struct
 
 BATCH = 256
 """Messages taken in one turn of the loop: they share a sync, and nobody waits long behind them."""
-HARD_LIMIT = 1 << 26
-"""Bytes of a message at most, whatever ``max_message_bytes`` says: up to it a message is read, to be answered
-`too_large`; beyond it libzmq drops the connection, which guards the daemon's memory."""
+HARD_LIMIT_FACTOR = 16
+"""Messages up to this many times ``max_message_bytes`` are read, to be answered `too_large`; beyond it
+libzmq drops the connection, which guards the daemon's memory."""
 
 
 class Incoming(Struct, frozen=True):
@@ -38,7 +38,7 @@ class SocketTaken(Exception):
 class Transport:
     """The two sockets of a daemon. For the core thread."""
 
-    def __init__(self, socket_path: Path, events_path: Path) -> None:
+    def __init__(self, socket_path: Path, events_path: Path, max_message_bytes: int) -> None:
         self.socket_path = socket_path
         self.events_path = events_path
         self.counts: Counter[str] = Counter()
@@ -46,7 +46,7 @@ class Transport:
         self.router = self._context.socket(zmq.ROUTER)
         self.router.linger = 0
         self.router.router_mandatory = True
-        self.router.maxmsgsize = HARD_LIMIT
+        self.router.maxmsgsize = max_message_bytes * HARD_LIMIT_FACTOR
         self.router.sndhwm = 1000
         self.publisher = self._context.socket(zmq.PUB)
         self.publisher.linger = 0
@@ -58,9 +58,12 @@ class Transport:
         Raises SocketTaken or zmq.ZMQError.
         """
         for socket, path in ((self.router, self.socket_path), (self.publisher, self.events_path)):
-            clear_socket(path)
-            socket.bind(f"ipc://{path}")
-            self._inodes[path] = path.lstat().st_ino
+            self._bind(socket, path)
+
+    def allow(self, max_message_bytes: int) -> None:
+        """Another limit of messages: connections made from now on obey it (libzmq gives it to a listener for good)."""
+        self.router.maxmsgsize = max_message_bytes * HARD_LIMIT_FACTOR
+        self._bind_anew(self.router, self.socket_path)
 
     def rebind_if_lost(self) -> bool:
         """Listen anew where somebody removed or replaced a socket file; True if it had to."""
@@ -72,15 +75,21 @@ class Transport:
             except FileNotFoundError:
                 pass
             lost = True
-            try:
-                socket.unbind(f"ipc://{path}")
-            except zmq.ZMQError:
-                self.counts["unbind_failed"] += 1
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            clear_socket(path)
-            socket.bind(f"ipc://{path}")
-            self._inodes[path] = path.lstat().st_ino
+            self._bind_anew(socket, path)
         return lost
+
+    def _bind_anew(self, socket: zmq.Socket[bytes], path: Path) -> None:
+        try:
+            socket.unbind(f"ipc://{path}")
+        except zmq.ZMQError:
+            self.counts["unbind_failed"] += 1
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._bind(socket, path)
+
+    def _bind(self, socket: zmq.Socket[bytes], path: Path) -> None:
+        clear_socket(path)
+        socket.bind(f"ipc://{path}")
+        self._inodes[path] = path.lstat().st_ino
 
     def receive(self) -> list[Incoming]:
         """What has arrived, up to ``BATCH`` messages, without waiting."""

@@ -17,7 +17,7 @@ from milk_client.paths import home_at
 from world import World
 
 from milkd.keeper import Keeper, SnapshotDone
-from milkd.service import Checkpoint, Internal
+from milkd.service import Checkpoint, Internal, Retune
 from milkd.store import Store
 
 DATE = "20260105T090000"
@@ -41,7 +41,9 @@ class Kept(World):
         self.memory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.box: queue.SimpleQueue[SnapshotDone] = queue.SimpleQueue()
         self.keeper = Keeper(self.home, self.store, self.box.put, 1 << 24)
+        wanted = self.store.knobs
         self.loaded = self.keeper.load(date, self.now.boot)
+        self.apply(Retune(wanted))
         if not writer:
             self.keeper.end_writer()
 

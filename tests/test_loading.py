@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kept import DATE, Kept, bytes_in, contents, furnished, percept, view
 from milk_client import wire
-from world import check_invariants
+from world import DAY_S, check_invariants
 
 from milkd.journal import JournalTooNew
 from milkd.loading import TooNew
@@ -239,3 +240,49 @@ def test_a_part_that_cannot_be_used_is_set_aside_alone_and_once(tmp_path: Path, 
     assert not world.files().error
     again = Kept(tmp_path, after=world, date=LATER)
     assert not again.loaded.problems and contents(again) == contents(world)
+
+
+def test_how_long_an_archived_global_was_idle_is_known_after_a_restart_m4(tmp_path: Path) -> None:
+    before = furnished(tmp_path)
+    bread = next(i for i, held in before.store.percepts.items() if "rye" in held.record.content)
+    before.turn("r")
+    before.advance(1200.0)
+    assert not before.files().error
+    document = json.loads((before.memory / "global.json").read_bytes())
+    document["percepts"] = [one for one in document["percepts"] if one["id"] != bread]
+    (before.memory / "global.json").write_text(json.dumps(document))
+    assert before.look("global.json") == 1
+    before.advance(300.0)
+    assert not before.files().error
+    told = before.ask(wire.Show(target=bread)).percept.idle_seconds
+    assert told >= 1500.0
+    assert before.again().ask(wire.Show(target=bread)).percept.idle_seconds == pytest.approx(told)
+
+
+@pytest.mark.parametrize("fate", ["archived", "promoted", "merged"])
+def test_fields_of_others_in_an_engram_outlive_its_last_member_m3(tmp_path: Path, fate: str) -> None:
+    world = Kept(tmp_path, run_idle_after_minutes=math.inf)
+    world.attach("r", "s")
+    producer = "primary" if fate == "archived" else "user"
+    said = world.say("r", "User likes rye bread", subject="bread", producer=producer).percept.id
+    assert not world.files().error
+    path = world.memory / "s.json"
+    document = json.loads(path.read_bytes())
+    document["engrams"][0]["colour"] = [1.50, "rye"]
+    path.write_text(json.dumps(document))
+    assert world.look("s.json") == 1
+    if fate == "merged":
+        world.attach("q", "t")
+        world.say("q", "The user likes rye bread", producer="user")
+        world.turn("q")
+    world.advance(9 * DAY_S)
+    world.turn("r")
+    assert said not in world.store.scope("s").living
+    assert not world.files().error
+    world = world.again()
+    kept = [group.extra for group in world.store.groups.values() if group.extra]
+    assert kept == [{"colour": b'[1.5, "rye"]'}], "once, where its members are or come back to"
+    if fate == "archived":
+        world.ask(wire.Restore(target=said))
+        (member,) = world.store.members(next(i for i, group in world.store.groups.items() if group.extra))
+        assert member.id == said

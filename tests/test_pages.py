@@ -139,8 +139,9 @@ def test_after_is_what_a_page_gave_or_an_id_that_is_there(what: str) -> None:
     (whole,) = walk(world, SHOWS[what])
     after = f"{whole[4]} extends" if what == "edges" else whole[4]
     assert names(world.ask(SHOWS[what](after=after))) == whole[5:]
-    with pytest.raises(Invalid, match="after"):
-        world.ask(SHOWS[what](after="nonsense"))
+    for wrong in ("nonsense", "nan x", "inf x", "12.5", " "):
+        with pytest.raises(Invalid, match="after"):
+            world.ask(SHOWS[what](after=wrong))
 
 
 @pytest.mark.parametrize("what", ["list", "archivelist"])

@@ -113,6 +113,32 @@ def test_knobs_that_cannot_be_written_down_change_nothing_yet(tmp_path: Path, mo
     assert world.store.knobs.session_half_life_days == 0.5
 
 
+def test_knobs_that_changed_before_any_file_was_written_do_not_reach_back(tmp_path: Path) -> None:
+    world = Kept(tmp_path, **ALWAYS)
+    world.attach("r", "s")
+    world.say("r", "Backups run at noon")
+    world.advance(DAY_S)
+    world.apply(Checkpoint())
+    before = strengths(world)
+    world = changed_to(world, "crash and start", session_half_life_days=0.5)
+    assert strengths(world) == pytest.approx(before, abs=1e-9)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_has_faded_does_not_come_back_by_a_lower_threshold_m9(tmp_path: Path, way: Way) -> None:
+    world = Kept(tmp_path, **ALWAYS)
+    world.attach("r", "s")
+    faded = world.say("r", "Backups run at noon").percept.id
+    world.say("r", "The user likes rye bread", producer="user")
+    world.advance(6 * DAY_S)
+    world.apply(Checkpoint())
+    assert not world.store.lives(world.store.percepts[faded])
+    world = changed_to(world, way, prune_threshold=0.05)
+    assert faded not in world.store.percepts and world.store.archive[faded].reason == "pruned"
+    assert len(world.store.percepts) == 1
+    check_invariants(world.store)
+
+
 steps = st.lists(
     st.tuples(st.floats(0.01, 3.0), st.sampled_from([0.5, 3.0, 20.0]), st.sampled_from([0.1, 0.2, 0.3])),
     min_size=1,

@@ -54,8 +54,9 @@ def test_the_endpoint_file_tells_where_a_daemon_listens(home: Path) -> None:
 
 def test_a_stale_endpoint_file_does_not_hide_the_socket(home: Path, socket_path: Path) -> None:
     tell(home, endpoint=f"ipc://{home}/gone.sock")
-    with FakeDaemon(socket_path), milk(home) as agent:
+    with FakeDaemon(socket_path) as daemon, milk(home) as agent:
         agent.turn()
+        assert daemon.of(wire.Turn)
 
 
 def test_a_home_of_another_machine_is_told(home: Path) -> None:
