@@ -24,6 +24,8 @@ from msgspec import Struct
 from milkd.cells import CELL_TYPES, Effect
 
 VERSION = 1
+JOURNAL = "journal"
+"""Its name."""
 MAGIC = b"MILKJRNL"
 _HEADER = struct.Struct("<8sII")
 _RECORD = struct.Struct("<IIQ")
@@ -285,4 +287,4 @@ def _sync(descriptor: int) -> None:
         fcntl.fcntl(descriptor, getattr(fcntl, "F_FULLFSYNC", 51))
 
 
-__all__ = ["MAGIC", "Journal", "JournalTooNew", "Replayed", "scan", "spans", "sync_folder"]
+__all__ = ["JOURNAL", "MAGIC", "Journal", "JournalTooNew", "Replayed", "scan", "spans", "sync_folder"]

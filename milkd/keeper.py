@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from milkd import registry, shapes
 from milkd.edits import Edited
-from milkd.journal import Journal
+from milkd.journal import JOURNAL, Journal
 from milkd.loading import Loaded, load
 from milkd.rules.percept import GLOBAL
+from milkd.scrubbing import scrubbed
 from milkd.shapes import NotAFile, Own, Parsed
 from milkd.snapshot import Cut, Files, ScopeCut, Written, cut
 from milkd.store import Store
@@ -75,7 +76,7 @@ class Keeper:
         self.store = store
         self.health: dict[str, str] = {}
         self.notes: list[str] = []
-        self.journal = Journal(home.memory / registry.JOURNAL)
+        self.journal = Journal(home.memory / JOURNAL)
         self.files = Files(home.memory)
         self.generation = 0
         self.journal_max_bytes = journal_max_bytes
@@ -329,9 +330,7 @@ class Keeper:
     def refuse(self, name: str, data: bytes, date: str, why: str) -> None:
         """Set an edit by hand aside that was not taken in, and tell why."""
         try:
-            path = registry.set_aside(
-                self.home.memory, name, registry.scrubbed(data, self.store.noted(FORGOTTEN)), date
-            )
+            path = registry.set_aside(self.home.memory, name, scrubbed(data, self.store.noted(FORGOTTEN)), date)
         except OSError as error:
             self.health[f"edit {name}"] = f"{name} was changed by another hand, {why}, and is lost ({error.strerror})"
             return

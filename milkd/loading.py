@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from milkd import registry, shapes
 from milkd.clocks import Heard
-from milkd.journal import Journal, Replayed, sync_folder
+from milkd.journal import JOURNAL, Journal, Replayed, sync_folder
 from milkd.rules.percept import GLOBAL, Gone, Group, Link, edge_key, unstamp
+from milkd.scrubbing import cleaned
 from milkd.shapes import NotAFile, Parsed, Wrong
 from milkd.snapshot import Files, State, read_state
 from milkd.store import Store
@@ -66,7 +67,7 @@ class _Loader:
         """Set aside what could not be used. Last, for a start that is refused changes nothing."""
         forgotten = self.store.noted(FORGOTTEN)
         for name, found, why in self.unusable:
-            data = registry.cleaned(name, found, forgotten)
+            data = cleaned(name, found, forgotten)
             path = registry.set_aside(self.files.memory, name, data, self.date)
             self.problems.append(f"{name}: {why}; kept as memory/{path.relative_to(self.files.memory)}")
 
@@ -246,7 +247,7 @@ class _Loader:
         store = self.store
         for key, link in list(store.links.items()):
             if not all(end in store.percepts or end in store.archive for end in (link.edge.source, link.edge.target)):
-                self.waiting.append((link, registry.JOURNAL))
+                self.waiting.append((link, JOURNAL))
                 store.put_quietly("edge", key, None)
         for link, file in self.waiting:
             self.aside(f"{file}.edge.json", shapes.edge_json(link), "an edge lacks an end")
@@ -286,7 +287,7 @@ def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> bo
     replayed: Replayed = journal.read()
     if replayed.problem:
         data = journal.path.read_bytes()
-        loader.aside(registry.JOURNAL, data, f"the journal is damaged ({replayed.problem}); what is whole was used")
+        loader.aside(JOURNAL, data, f"the journal is damaged ({replayed.problem}); what is whole was used")
     fresh = [effects for number, effects in replayed.records if number > covered]
     for effects in fresh:
         store.replay(effects)
@@ -300,7 +301,7 @@ def _replay(store: Store, loader: _Loader, journal: Journal, covered: int) -> bo
 
 def _keep_foreign(memory: Path, date: str) -> bool:
     """Copy a home that another program wrote aside, on the first start over it (interface: Home)."""
-    if (memory / "state.json").exists() or (memory / registry.JOURNAL).exists():
+    if (memory / "state.json").exists() or (memory / JOURNAL).exists():
         return False
     found = [path for path in memory.glob("*.json") if path.is_file()]
     if not found:

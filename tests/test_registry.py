@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from milk_client import wire
 
 from milkd import journal, registry
 from milkd.journal import Journal, scan
-from milkd.keeping import UNSCRUBBED
-from milkd.registry import scrub, scrubbed
+from milkd.registry import scrub
+from milkd.scrubbing import scrubbed
+from milkd.tables import UNSCRUBBED
 
 GONE, OTHER, THIRD = (percept(number, "")["id"] for number in (1, 2, 3))
 LATER = "20260212T100000"
@@ -214,8 +216,7 @@ def test_of_a_damaged_file_the_percept_is_blanked_and_the_others_stay_m20(
     clean = scrubbed(data, [GONE], [words])
     assert holding(clean, WORDS) == []
     assert len(clean) == len(data), "blanked in its place"
-    # Without the quote a brace in the words before it can be taken for an object's: then rather too much goes.
-    for other in said[damage == "a quote lost" and last :]:
+    for other in said:
         assert other.encode() in clean
     assert f'"percept_ids": ["{GONE}", "{OTHER}"]'.encode() in clean, "an engram is no percept's alone"
 
@@ -228,6 +229,44 @@ def test_an_earlier_wording_that_is_cut_off_in_its_midst_is_blanked_m20(spelling
         clean = scrubbed(whole[: end + 8 - lost].encode(), [GONE], ["The vault code is nougat"])
         assert b"The gate is blue" in clean
         assert clean.rstrip().endswith(b","), "of the other not a byte"
+
+
+EARLIER = "Once it said marzipan"
+LOST: dict[str, str] = {
+    "spaces around the colon": f'{{"id" :  "{GONE}", "content": "{EARLIER}"}}',
+    "a line break after the colon": f'{{"id":\n"{GONE}",\n"content": "{EARLIER}"}}',
+    "an id spelled otherwise": f'{{"id": "{throughout(GONE)[1:-1]}", "content": "{EARLIER}"}}',
+    "deep fields of others before it": f'{{"x": {{"y": {{"z": [1]}}}}, "id": "{GONE}", "content": "{EARLIER}"}}',
+    "deep fields of others after it": f'{{"id": "{GONE}", "x": {{"y": {{"z": [{{}}]}}}}, "content": "{EARLIER}"}}',
+    "its first brace lost": f'x"id": "{GONE}", "content": "{EARLIER}"}}',
+    "its last brace lost": f'{{"id": "{GONE}", "content": "{EARLIER}", "w": 0.7',
+    "the id's first quote lost": f'{{"id": {GONE}", "content": "{EARLIER}", "w": 0.7}}',
+    "the id's last quote lost": f'{{"id": "{GONE}, "content": "{EARLIER}", "w": 0.7}}',
+    "a quote of the words lost": f'{{"id": "{GONE}", "content": {EARLIER}", "w": 0.7}}',
+}
+
+
+@pytest.mark.parametrize("line", ["", "\n  "])
+@pytest.mark.parametrize("lost", LOST)
+def test_where_a_percept_itself_is_damaged_it_goes_and_the_others_stay_m20(lost: str, line: str) -> None:
+    others = [one(f"{n}" * 8, f'"Say {n}"') for n in range(2, 6)]
+    data = document(*others[:2], LOST[lost], *others[2:], line=line).encode() + b"]"
+    clean = scrubbed(data, [GONE], ["nougat"])
+    assert b"marzipan" not in clean and len(clean) == len(data)
+    for other in others:
+        assert other.encode() in clean
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b'"{\\"a\\":1}", ', b'{\\"', b'{"', b'"a', b"[{", b'\\"', b'"x\n', b"[" * 150_000 + b"}" * 150_000],
+    ids=lambda unit: repr(unit[:9]),
+)
+def test_what_a_damaged_file_costs_grows_with_its_length(unit: bytes) -> None:
+    begin = time.monotonic()
+    data = unit * (300_000 // len(unit)) + f'{{"id": "{GONE}", "content": "{EARLIER}"'.encode()
+    assert b"marzipan" not in scrubbed(data, [GONE], ["nougat"])
+    assert time.monotonic() - begin < 10.0, "a minute, where each brace is followed to the end"
 
 
 @settings(max_examples=300, deadline=None)
