@@ -28,8 +28,8 @@ from msgspec.structs import asdict, replace
 from world import DAY_S, check_invariants
 
 from milkd.journal import scan
-from milkd.registry import scrubbed
 from milkd.rules.percept import GLOBAL, Held
+from milkd.scrubbing import scrubbed
 from milkd.service import Checkpoint
 from milkd.store import Store
 
