@@ -202,7 +202,7 @@ def _merge_members(change: Change, edited: Edited) -> None:
             revise(change, held, store.present(held), store.confirmed(held), engram_id=new)
             leave_engram(change, old)
     for engram_id in base.keys() - theirs.keys():
-        leave_engram(change, engram_id)
+        leave_engram(change, engram_id, with_extra=True)
 
 
 def _merge_edges(change: Change, edited: Edited) -> None:
